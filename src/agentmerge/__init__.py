@@ -1,0 +1,50 @@
+"""Merge RL-trained agents of one base into one checkpoint. The public surface on one screen; everything is lazy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from agentmerge._version import __version__
+
+if TYPE_CHECKING:
+    from agentmerge.api import merge, probe
+    from agentmerge.errors import MergeError
+    from agentmerge.methods.base import MergeMethod
+    from agentmerge.methods.registry import register
+    from agentmerge.recipe import Recipe
+    from agentmerge.record import MergeRecord, ProbeRecord
+
+_HOMES = {
+    "merge": "api",
+    "probe": "api",
+    "Recipe": "recipe",
+    "MergeMethod": "methods.base",
+    "register": "methods.registry",
+    "MergeRecord": "record",
+    "ProbeRecord": "record",
+    "MergeError": "errors",
+}
+
+__all__ = [
+    "MergeError",
+    "MergeMethod",
+    "MergeRecord",
+    "ProbeRecord",
+    "Recipe",
+    "__version__",
+    "merge",
+    "probe",
+    "register",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that `import agentmerge` costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'agentmerge' has no attribute {name!r}")
+    return getattr(import_module(f"agentmerge.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,243 @@
+"""Bytes at offsets of files, and what the OS is asked to do with them. Knows no file format."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agentmerge.tensors import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+Buffer = memoryview | bytearray | bytes | Array
+
+MOST_PER_CALL = 0x7FFFF000  # bytes; Linux moves at most 2,147,479,552 in one call, macOS refuses 2^31
+COPIED_PER_CALL = 1 << 24  # bytes; os.pread returns a copy, so keep it small
+PAGE = 4096  # bytes
+
+
+class ShortRead(EOFError):
+    """The file ended inside a read; internal, the reader tells the user which file and tensor."""
+
+    def __init__(self, got: int, wanted: int) -> None:
+        super().__init__(f"{got} of {wanted} bytes were there")
+        self.got = got
+        self.wanted = wanted
+
+
+def open_to_read(path: Path) -> int:
+    """Open a regular file for reading: its descriptor.
+
+    Raises:
+        OSError: it can't be opened, or is a folder, pipe or device.
+    """
+    # O_NONBLOCK: or a named pipe would wait for its writer forever
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def read_into(fd: int, buffer: Buffer, offset: int) -> None:
+    """Fill the whole buffer from `offset` on; Python itself repeats a call that a signal interrupts.
+
+    Args:
+        fd: a file opened for reading.
+        buffer: writable and contiguous.
+        offset: bytes from the file's start.
+
+    Raises:
+        ShortRead: the file ends before the buffer is full.
+        OSError: the read failed.
+    """
+    view = flat_bytes(buffer)
+    done = 0
+    while done < len(view):
+        count = _read_some(fd, view[done : done + MOST_PER_CALL], offset + done)
+        if count == 0:
+            raise ShortRead(done, len(view))
+        done += count
+
+
+def _read_some(fd: int, view: memoryview, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, [view], offset)
+    data = os.pread(fd, min(len(view), COPIED_PER_CALL), offset)
+    view[: len(data)] = data
+    return len(data)
+
+
+def write_from(fd: int, buffer: Buffer, offset: int) -> None:
+    """Write the whole contiguous buffer at `offset` bytes from the file's start.
+
+    Raises:
+        OSError: the write failed, for example ENOSPC.
+    """
+    view = flat_bytes(buffer)
+    done = 0
+    while done < len(view):
+        count = os.pwrite(fd, view[done : done + MOST_PER_CALL], offset + done)
+        if count == 0:
+            raise OSError(errno.EIO, f"wrote {done} of {len(view)} bytes, then no more")
+        done += count
+
+
+def flat_bytes(buffer: Buffer) -> memoryview:
+    """The same memory as one row of bytes, also for dtypes that have no buffer protocol (bfloat16).
+
+    Raises:
+        ValueError: an array that is not contiguous, which could only be copied.
+    """
+    if isinstance(buffer, np.ndarray):
+        if not buffer.flags.c_contiguous:
+            raise ValueError(f"expected a contiguous array, found strides {buffer.strides}")
+        return buffer.reshape(-1).view(np.uint8).data
+    view = memoryview(buffer)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def preallocate(fd: int, size: int) -> None:
+    """Make the file `size` bytes long and, where the file system can, reserve its disk space now.
+
+    Raises:
+        OSError: ENOSPC, EFBIG: the disk or the file system can't hold it.
+    """
+    os.ftruncate(fd, size)
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as problem:
+        if problem.errno not in {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}:
+            raise
+
+
+def advise_sequential(fd: int) -> None:
+    """Tell the OS that the file will be read from front to back; does nothing where it can't be told."""
+    _advise(fd, 0, 0, "POSIX_FADV_SEQUENTIAL")
+
+
+def advise_done(fd: int, offset: int, length: int) -> None:
+    """Tell the OS that these bytes need not stay in memory; does nothing where it can't be told."""
+    _advise(fd, offset, length, "POSIX_FADV_DONTNEED")
+
+
+def _advise(fd: int, offset: int, length: int, advice: str) -> None:
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # advice that is not taken changes nothing
+            os.posix_fadvise(fd, offset, length, getattr(os, advice))
+
+
+def sync_data(fd: int) -> None:
+    """Return only when the file's bytes and its length are on the disk.
+
+    Raises:
+        OSError: they may not be there.
+    """
+    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync leaves the data in the drive's cache
+    if full is not None:
+        try:
+            fcntl.fcntl(fd, full)
+            return
+        except OSError as problem:
+            if problem.errno not in {errno.EINVAL, errno.ENOTSUP, errno.ENOTTY}:
+                raise
+    getattr(os, "fdatasync", os.fsync)(fd)
+
+
+def sync_folder(path: Path) -> None:
+    """Return only when the folder's names (created, renamed, removed files) are on the disk.
+
+    Raises:
+        OSError: they may not be there.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    except OSError as problem:
+        if problem.errno not in {
+            errno.EINVAL,
+            errno.ENOTSUP,
+        }:  # some network file systems
+            raise
+    finally:
+        os.close(fd)
+
+
+def lock_exclusive(fd: int) -> bool:
+    """Lock the file for this opening of it, until closed: False, without waiting, when another holds it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def aligned_empty(nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """An uninitialised buffer, uint8 [nbytes], that starts at a page boundary."""
+    raw = np.empty(nbytes + PAGE, dtype=np.uint8)
+    skip = -raw.ctypes.data % PAGE
+    return raw[skip : skip + nbytes]
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    fd: int
+    users: int = 0
+
+
+class OpenFiles:
+    """Files opened on first use, few at a time: there may be more shards than a process may open.
+
+    Safe for threads: a file in use is never closed, so `most` can be exceeded by the files in use.
+    """
+
+    def __init__(self, opener: Callable[[str], int], most: int = 4) -> None:
+        self._opener = opener
+        self._most = most
+        self._files: dict[str, _OpenFile] = {}  # least recently used first
+        self._lock = Lock()
+        self._closed = False
+
+    @contextmanager
+    def borrow(self, name: str) -> Iterator[int]:
+        """The descriptor of the file `name`, open for as long as the `with` lasts.
+
+        Raises:
+            ValueError: after close().
+            OSError: or whatever else the opener raises.
+        """
+        with self._lock:
+            if self._closed:
+                raise ValueError(f"{name}: read after close()")
+            file = self._files.pop(name, None) or _OpenFile(self._opener(name))
+            self._files[name] = file
+            file.users += 1
+        try:
+            yield file.fd
+        finally:
+            with self._lock:
+                file.users -= 1
+                self._close_idle(0 if self._closed else self._most)
+
+    def close(self) -> None:
+        """Close every file; one that a thread still reads is closed when that read ends."""
+        with self._lock:
+            self._closed = True
+            self._close_idle(0)
+
+    def _close_idle(self, keep: int) -> None:
+        idle = [name for name, file in self._files.items() if file.users == 0]
+        for name in idle[: max(0, len(self._files) - keep)]:
+            os.close(self._files.pop(name).fd)

@@ -1,0 +1,115 @@
+"""The small files beside the weights: copied byte for byte, the config's dtype set true. Knows no methods."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from agentmerge.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".npz", ".pkl")
+NOT_COPIED = {"README.md", "merge_record.json", "model.safetensors.index.json", "pytorch_model.bin.index.json"}
+TRAINING = ("optimizer", "scheduler", "trainer_state", "training_args", "rng_state", "events.out")
+TOKENIZER = (
+    "tokenizer", "vocab.", "merges.txt", "special_tokens_map", "added_tokens", "chat_template", "spiece.",
+    "sentencepiece", "tekken.json",
+)  # fmt: skip
+LARGEST = 256 << 20  # bytes; a side file beyond this is weights under another name
+DTYPE_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+def side_files(base: Path, tokenizer: Path | None = None) -> dict[str, bytes]:
+    """Every side file of the base by its relative path; the tokenizer's from another folder where one is given.
+
+    Weights, training state, hidden files, README.md and earlier merge records stay behind.
+
+    Raises:
+        SourceError: a file can't be read.
+    """
+    files = {name: path for name, path in _walk(base) if tokenizer is None or not is_tokenizer(name)}
+    if tokenizer is not None:
+        files |= {name: path for name, path in _walk(tokenizer) if is_tokenizer(name)}
+    return {name: _read(path) for name, path in sorted(files.items())}
+
+
+def is_tokenizer(name: str) -> bool:
+    """Whether a relative path belongs to the tokenizer or its chat template."""
+    return name.rpartition("/")[2].startswith(TOKENIZER) or name.startswith("additional_chat_templates/")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json as a mapping; {} when there is none.
+
+    Raises:
+        SourceError: it is no JSON object.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        return {}
+    try:
+        config = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path}: not valid JSON: {error}. Fetch the file again.") from None
+    if not isinstance(config, dict):
+        raise SourceError(f"{path}: expected a JSON object, found {type(config).__name__}. Fetch the file again.")
+    return config
+
+
+def true_dtype(elements: Mapping[str, int]) -> str | None:
+    """The config's word for the dtype that most elements have; None when no tensor is of a float dtype.
+
+    Args:
+        elements: safetensors dtype to number of elements.
+    """
+    floats = {dtype: count for dtype, count in elements.items() if dtype in DTYPE_NAMES}
+    return DTYPE_NAMES[max(sorted(floats), key=floats.__getitem__)] if floats else None
+
+
+def with_dtype(config: bytes, dtype: str) -> bytes:
+    """config.json with `dtype` in both spellings, in nested sections where they name one; else untouched.
+
+    transformers reads `dtype` since version 4.56 and `torch_dtype` before; vLLM and SGLang read either.
+    """
+    data = json.loads(config)
+    changed = _set_dtype(data, dtype)
+    for key in ("dtype", "torch_dtype"):
+        changed |= data.get(key) != dtype
+        data[key] = dtype
+    return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode() if changed else config
+
+
+def _set_dtype(section: Any, dtype: str) -> bool:
+    changed = False
+    for key, value in section.items():
+        if key in ("dtype", "torch_dtype") and isinstance(value, str) and value != dtype:
+            section[key], changed = dtype, True
+        elif isinstance(value, dict) and key.endswith("_config") and key != "quantization_config":
+            changed |= _set_dtype(value, dtype)
+    return changed
+
+
+def _walk(folder: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.iterdir()):
+        name = prefix + path.name
+        if path.name.startswith(".") or name in NOT_COPIED or path.name.startswith(TRAINING):
+            continue
+        if path.is_dir() and not path.is_symlink() and not _holds_weights(path):
+            yield from _walk(path, f"{name}/")
+        elif path.is_file() and path.suffix not in WEIGHTS and path.stat().st_size <= LARGEST:
+            yield name, path
+
+
+def _holds_weights(folder: Path) -> bool:
+    """Other checkpoints, adapters, optimiser states: a folder with weights somewhere in it is none of the model's."""
+    return any(path.suffix in WEIGHTS for path in folder.rglob("*"))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{path}: can't be read: {error}.") from error

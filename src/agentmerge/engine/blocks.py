@@ -1,0 +1,108 @@
+"""One block from its sources through a method to stored numbers. Knows neither threads nor output files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agentmerge.checkpoint.positional import aligned_empty
+from agentmerge.survey.copied import Copied
+from agentmerge.survey.fused import observe
+from agentmerge.survey.rounding import Rounding, RoundingCounts
+from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentmerge.checkpoint.reader import Checkpoint
+    from agentmerge.engine.ledger import Answers
+    from agentmerge.engine.plan import Plan, Task
+    from agentmerge.methods.base import MergeMethod
+    from agentmerge.survey.statistic import Statistic, Survey
+    from agentmerge.tensors import Array, Cast
+
+
+class Buffers:
+    """The memory of one worker, a row per source and one for the output, made once and used again."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Array] = {}
+
+    def take(self, row: str, dtype: str, elements: int) -> Array:
+        """An uninitialised array [elements] in a row's memory; what the row held before is gone."""
+        nbytes = elements * DTYPES[dtype].itemsize
+        if row not in self._rows or self._rows[row].size < nbytes:
+            self._rows[row] = aligned_empty(nbytes)
+        return self._rows[row][:nbytes].view(DTYPES[dtype])
+
+
+def read_stack(plan: Plan, task: Task, block: Block, buffers: Buffers) -> Stack:
+    """The block of the base and of every agent; an absent agent is the base itself."""
+    base = _read(plan.base, block, buffers, "base")
+    agents = [base if n in task.absent else _read(plan.agents[n], block, buffers, n) for n in plan.names]
+    return Stack(block, base, tuple(agents), plan.names, plan.weights)
+
+
+def fold_block(
+    plan: Plan, task: Task, block: Block, statistics: Sequence[Statistic[Any]], buffers: Buffers
+) -> Answers:
+    """The answers for one block."""
+    return dict(observe(statistics, read_stack(plan, task, block, buffers)))
+
+
+def map_block(
+    plan: Plan, task: Task, block: Block, survey: Survey, statistics: Sequence[Statistic[Any]], buffers: Buffers
+) -> tuple[Array, Answers]:
+    """The stored numbers of one block, and the answers that fall out on the way.
+
+    Returns:
+        [n] in the output dtype, valid until the buffers are used again; and the answers.
+    """
+    if task.method is None:
+        return _copy_block(plan, task, block, buffers)
+    stack = read_stack(plan, task, block, buffers)
+    answers: Answers = dict(observe(statistics, stack)) if statistics else {}
+    out = buffers.take("", task.cast.dtype, block.elements)
+    answers[Rounding(task.method.threshold)] = merge_stack(task.method, stack, survey, task.cast, out)
+    return out, answers
+
+
+def merge_stack(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts:
+    """Merge one stack into `out`, [n] in the output dtype, by a kernel where one fits; the RoundingCounts."""
+    counts = method.fused(stack, survey, cast, out)
+    if counts is not None:
+        return counts
+    with np.errstate(all="ignore"):
+        merged = method.merge(stack, survey)
+        out[:] = cast.apply(merged, stack.block.tensor.name, stack.block.start)
+        if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
+            same = merged == as_float32(stack.base)
+            out[same] = stack.base[same]
+        return Rounding(method.threshold).observe(stack, merged, out, cast)
+
+
+def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers) -> tuple[Array, Answers]:
+    if task.tensor.dtype not in MERGEABLE:
+        stack = read_stack(plan, task, block, buffers)
+        taken = stack.base if task.taken_from == "base" else stack.agents[plan.names.index(task.taken_from)]
+        return taken, {Copied(): Copied().observe(stack)}
+    source = plan.base if task.taken_from == "base" else plan.agents[task.taken_from]
+    values = _read(source, block, buffers, "base")
+    if values.dtype == DTYPES[task.cast.dtype]:
+        return values, {}
+    with np.errstate(all="ignore"):
+        stored = task.cast.apply(as_float32(values), task.tensor.name, block.start)
+    return stored, {Rounding(): _copied_counts(values, stored, len(plan.names))}
+
+
+def _copied_counts(values: Array, stored: Array, agents: int) -> RoundingCounts:
+    """Only overflow can go wrong in a copy; no agent's changes are at stake."""
+    overflow = int((np.isinf(as_float32(stored)) & np.isfinite(as_float32(values))).sum())
+    return replace(RoundingCounts.zero(agents), overflow=overflow)
+
+
+def _read(source: Checkpoint, block: Block, buffers: Buffers, row: str) -> Array:
+    dtype = source.specs[block.tensor.name].dtype
+    return source.read(block, buffers.take(row, dtype, block.elements))

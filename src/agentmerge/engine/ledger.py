@@ -1,0 +1,93 @@
+"""What a pass has finished: which elements, and their combined answers. Knows neither files nor threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentmerge.survey.statistic import Foldable, Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from agentmerge.tensors import Block
+
+Answers = dict[Foldable[Any], Any]
+
+
+class Ledger:
+    """The answers of one pass; every flush hands over an entry per tensor that a later run can read back."""
+
+    def __init__(
+        self,
+        phase: str,
+        questions: Iterable[Foldable[Any]],
+        entries: Iterable[Mapping[str, Any]] = (),
+        commit: Callable[[list[dict[str, Any]]], None] | None = None,
+    ) -> None:
+        """Begin or go on.
+
+        Args:
+            phase: the pass's name; entries of other passes are passed over.
+            questions: everything that may be answered in this pass.
+            entries: what earlier runs committed.
+            commit: called with new entries; returns when they and the data that they speak of are safe.
+        """
+        self.phase = phase
+        self.survey = Survey()
+        self._questions = {question.key: question for question in questions}
+        self._commit = commit
+        self._done: dict[str, list[tuple[int, int]]] = {}
+        self._fresh: dict[str, tuple[list[tuple[int, int]], Answers]] = {}
+        for entry in entries:
+            if entry["phase"] == phase:
+                self._restore(entry)
+
+    def add(self, block: Block, answers: Answers) -> None:
+        """A block is finished."""
+        ranges, combined = self._fresh.setdefault(block.tensor.name, ([], {}))
+        ranges.append((block.start, block.stop))
+        for question, answer in answers.items():
+            combined[question] = question.combine(combined[question], answer) if question in combined else answer
+
+    def flush(self) -> None:
+        """Commit what was added since the last time."""
+        fresh, self._fresh = self._fresh, {}
+        entries = [self._entry(name, *found) for name, found in fresh.items()]
+        if self._commit is not None and entries:
+            self._commit(entries)
+        for name, (ranges, answers) in fresh.items():
+            self._keep(name, ranges, answers)
+
+    def gaps(self, tensor: str, elements: int) -> Iterator[tuple[int, int]]:
+        """The element ranges of a tensor that are not finished."""
+        end = 0
+        for start, stop in sorted(self._done.get(tensor, ())):
+            if start > end:
+                yield end, start
+            end = max(end, stop)
+        if end < elements:
+            yield end, elements
+
+    def _entry(self, name: str, ranges: list[tuple[int, int]], answers: Answers) -> dict[str, Any]:
+        encoded = {question.key: question.encode(answer) for question, answer in answers.items()}
+        return {"phase": self.phase, "tensor": name, "ranges": joined(ranges), "answers": encoded}
+
+    def _restore(self, entry: Mapping[str, Any]) -> None:
+        answers = {self._questions[key]: self._questions[key].decode(data) for key, data in entry["answers"].items()}
+        self._keep(entry["tensor"], [(start, stop) for start, stop in entry["ranges"]], answers)
+
+    def _keep(self, name: str, ranges: list[tuple[int, int]], answers: Answers) -> None:
+        self._done.setdefault(name, []).extend(ranges)
+        for question, answer in answers.items():
+            self.survey.add(question, name, answer)
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sorted ranges, adjacent ones made one."""
+    result: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if result and result[-1][1] == start:
+            result[-1] = (result[-1][0], stop)
+        else:
+            result.append((start, stop))
+    return result

@@ -1,0 +1,132 @@
+"""Run a plan with threads of this process: each reads a block, computes it and writes it. Knows no method."""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from agentmerge.engine.blocks import Buffers, fold_block, map_block
+from agentmerge.engine.checks import check_block
+from agentmerge.engine.ledger import Answers, Ledger
+from agentmerge.survey.copied import Copied
+from agentmerge.survey.rounding import Rounding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from agentmerge.checkpoint.writer import Writer
+    from agentmerge.engine.plan import Plan, Task
+    from agentmerge.engine.runner import Watch
+    from agentmerge.survey.statistic import Statistic, Survey
+    from agentmerge.tensors import Block
+
+COMMIT_SECONDS = 2.0
+"""How much finished work a kill may cost at most; each commit waits for the disk."""
+
+
+class LocalRunner:
+    """Threads: reading, compiled kernels and writing all leave the interpreter's lock."""
+
+    def fold(
+        self, plan: Plan, statistics: Sequence[Statistic[Any]], phase: str, writer: Writer | None, watch: Watch
+    ) -> Survey:
+        """See Runner.fold."""
+
+        def work(task: Task, block: Block, buffers: Buffers) -> Answers:
+            return fold_block(plan, task, block, statistics, buffers)
+
+        return _run(plan, plan.merged, work, _ledger(phase, statistics, writer), watch)
+
+    def map(
+        self, plan: Plan, survey: Survey, statistics: Sequence[Statistic[Any]], writer: Writer, watch: Watch
+    ) -> Survey:
+        """See Runner.map."""
+
+        def work(task: Task, block: Block, buffers: Buffers) -> Answers:
+            stored, answers = map_block(plan, task, block, survey, statistics, buffers)
+            for place in task.places:
+                writer.write(place, block.start, stored)
+            return answers
+
+        thresholds = dict.fromkeys([*(method.threshold for method in plan.methods), Rounding().threshold])
+        questions = [*statistics, Copied(), *(Rounding(threshold) for threshold in thresholds)]
+        return _run(plan, plan.tasks, work, _ledger("map", questions, writer), watch)
+
+
+def _ledger(phase: str, questions: Sequence[Any], writer: Writer | None) -> Ledger:
+    if writer is None:
+        return Ledger(phase, questions)
+    return Ledger(phase, questions, writer.entries, writer.commit)
+
+
+def _run(
+    plan: Plan,
+    tasks: Sequence[Task],
+    work: Callable[[Task, Block, Buffers], Answers],
+    ledger: Ledger,
+    watch: Watch,
+) -> Survey:
+    """Do every unfinished block of the tasks; the calling thread only collects, commits and reports."""
+    jobs = [(task, block) for task in tasks for block in _unfinished(plan, task, ledger)]
+    watch.begin(ledger.phase, sum(plan.bytes_read(task, block) for task, block in jobs))
+    results: SimpleQueue[tuple[Task, Block, Answers] | BaseException] = SimpleQueue()
+    with _Workers(min(plan.workers, len(jobs)), jobs, work, results):
+        committed = time.monotonic()
+        try:
+            for _ in jobs:
+                found = results.get()
+                if isinstance(found, BaseException):
+                    raise found
+                task, block, answers = found
+                check_block(plan, task, answers)
+                ledger.add(block, answers)
+                watch.advance(plan.bytes_read(task, block))
+                if time.monotonic() - committed > COMMIT_SECONDS:
+                    ledger.flush()
+                    committed = time.monotonic()
+        finally:
+            ledger.flush()
+    return ledger.survey
+
+
+def _unfinished(plan: Plan, task: Task, ledger: Ledger) -> Iterator[Block]:
+    for start, stop in ledger.gaps(task.tensor.name, task.tensor.elements):
+        yield from plan.blocks(task, start, stop)
+
+
+class _Workers:
+    """Threads that take jobs in order until there are none, or until the with block ends."""
+
+    def __init__(
+        self,
+        count: int,
+        jobs: Sequence[tuple[Task, Block]],
+        work: Callable[[Task, Block, Buffers], Answers],
+        results: SimpleQueue[Any],
+    ) -> None:
+        self._jobs, self._work, self._results = iter(jobs), work, results
+        self._lock, self._stopped = threading.Lock(), False
+        self._threads = [threading.Thread(target=self._loop, name=f"merge-{i}") for i in range(count)]
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped = True
+        for thread in self._threads:
+            thread.join()
+
+    def _loop(self) -> None:
+        buffers = Buffers()
+        try:
+            while (job := self._next()) is not None:
+                self._results.put((*job, self._work(*job, buffers)))
+        except BaseException as error:
+            self._results.put(error)
+
+    def _next(self) -> tuple[Task, Block] | None:
+        with self._lock:
+            return None if self._stopped else next(self._jobs, None)

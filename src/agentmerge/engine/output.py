@@ -1,0 +1,54 @@
+"""Everything of the output but its numbers: config, tokenizer, card, index, record. Knows no method."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentmerge.checkpoint.card import card_metadata, model_card
+from agentmerge.checkpoint.layout import index_json
+from agentmerge.checkpoint.reader import INDEX
+from agentmerge.checkpoint.sidecars import side_files, true_dtype, with_dtype
+from agentmerge.record import RECORD, MergeRecord, OutputFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentmerge.engine.plan import Plan
+
+
+def output_files(plan: Plan) -> Callable[[MergeRecord], dict[str, bytes]]:
+    """Read the side files now, so that a missing one is told first; they are complete once the record is known."""
+    recipe = plan.recipe
+    donor = recipe.inputs.tokenizer_from
+    files = side_files(plan.base.folder, None if donor == "base" else plan.agents[donor].folder)
+    dtype = true_dtype(_elements(plan))
+    if "config.json" in files and dtype is not None:
+        files["config.json"] = with_dtype(files["config.json"], dtype)
+    files["README.md"] = model_card(
+        "Merged agents: " + ", ".join(plan.names),
+        recipe.base,
+        {name: recipe.agents[name].source for name in plan.names},
+        recipe.method.name,
+        recipe.dump(),
+        card_metadata(plan.base.folder),
+    )
+    if (index := index_json(plan.layout)) is not None:
+        files[INDEX] = index
+    return lambda record: {**files, RECORD: record.dump()}
+
+
+def output_facts(plan: Plan) -> OutputFacts:
+    """What is written, for the record."""
+    return OutputFacts(
+        dtype=true_dtype(_elements(plan)) or "none",
+        rounding=plan.recipe.output.rounding,
+        shards=len(plan.layout.shards),
+        bytes=plan.output_bytes,
+    )
+
+
+def _elements(plan: Plan) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for place in plan.layout.places.values():
+        counts[place.spec.dtype] = counts.get(place.spec.dtype, 0) + place.spec.elements
+    return counts

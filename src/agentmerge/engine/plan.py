@@ -1,0 +1,251 @@
+"""What will be done, decided from headers and configs alone. Reads no tensor."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from agentmerge.checkpoint.alignment import Alignment, align
+from agentmerge.checkpoint.layout import Layout, Place, plan_layout
+from agentmerge.checkpoint.reader import FolderCheckpoint, open_checkpoint
+from agentmerge.checkpoint.sidecars import read_config
+from agentmerge.engine.rules import Decision, Rules
+from agentmerge.engine.tied import tied_pair
+from agentmerge.errors import OutputError, RecipeError, SourceError
+from agentmerge.recipe import OUTPUT_DTYPES
+from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentmerge.methods.base import MergeMethod
+    from agentmerge.recipe import Recipe
+
+BLOCK_SIZE = 2_000_000
+"""Default bytes of the base in a block: a worker's blocks stay in the processor's cache."""
+MOST_WORKERS = 16
+RESIDENT = 170_000_000
+"""Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What happens to one tensor of the base."""
+
+    tensor: TensorSpec
+    places: tuple[Place, ...]
+    """Where the result goes: one place, or two where the output head is tied to the embedding."""
+    cast: Cast
+    method: MergeMethod | None
+    """None: the tensor is copied."""
+    taken_from: str
+    """For a copy: "base" or an agent's name."""
+    absent: frozenset[str]
+    """Agents that count as unchanged here."""
+    reason: str
+    """Why it is copied; "" where it is merged."""
+
+
+class Plan:
+    """Open sources, a task per tensor and the layout of the output; a context manager, it closes the sources."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        """Open every source and decide everything that headers can decide.
+
+        Raises:
+            MergeError: what headers, configs and the recipe show to be wrong.
+        """
+        self.recipe = recipe
+        self.names = recipe.agent_names
+        self.weights = tuple(recipe.agents[name].weight for name in self.names)
+        self._open = ExitStack()
+        try:
+            self.base = self._opened(recipe.base, "base")
+            self.agents = {n: self._opened(recipe.agents[n].source, f"agent '{n}'") for n in self.names}
+            _refuse_same_source({"base": self.base, **self.agents})
+            self.config = read_config(self.base.folder)
+            self._decide()
+        except BaseException:
+            self.close()
+            raise
+
+    def _decide(self) -> None:
+        inputs, rules = self.recipe.inputs, Rules(self.recipe)
+        decisions = {name: rules.decide(name) for name in self.base.specs}
+        self.alignment: Alignment = align(
+            self.base,
+            self.agents,
+            missing_allowed=inputs.missing == "base",
+            extra_allowed=inputs.extra == "ignore",
+            excused=_unread(decisions, self.names),
+        )
+        unused = rules.unused()
+        self.tied = tied_pair(self.base, self.config)
+        self.warnings = [*(f"rule {rule!r} matches no tensor" for rule in unused)]
+        for source in self._sources:
+            self.warnings += source.warnings
+        self.warnings += [
+            f"agent '{agent}': {len(names)} tensors that the base lacks are left out"
+            for agent, names in self.alignment.ignored.items()
+        ]
+        specs = [self._output_spec(spec) for spec in self.alignment.specs]
+        self.layout: Layout = plan_layout(specs, int(self.recipe.output.shard_size), self.base.metadata)
+        self.tasks = tuple(
+            self._task(spec, decisions[spec.name]) for spec in self.alignment.specs if not self._is_tied_head(spec)
+        )
+
+    def _opened(self, source: str, who: str) -> FolderCheckpoint:
+        try:
+            return self._open.enter_context(open_checkpoint(source))
+        except SourceError as error:
+            raise type(error)(f"{who}: {error}") from error
+
+    def _is_tied_head(self, spec: TensorSpec) -> bool:
+        return self.tied is not None and spec.name == self.tied.head
+
+    def _output_spec(self, spec: TensorSpec) -> TensorSpec:
+        wanted = self.recipe.output.dtype
+        if wanted == "base" or spec.dtype not in MERGEABLE:
+            return spec
+        return TensorSpec(spec.name, OUTPUT_DTYPES[wanted], spec.shape)
+
+    def _task(self, spec: TensorSpec, decision: Decision) -> Task:
+        place = self.layout.places[spec.name]
+        tied = self.tied is not None and spec.name == self.tied.embedding
+        places = (place, self.layout.places[self.tied.head]) if tied and self.tied else (place,)
+        merged = decision.take is None and spec.dtype in MERGEABLE
+        reason = "" if merged else decision.reason or f"{spec.dtype} tensors are not merged"
+        return Task(
+            tensor=spec,
+            places=places,
+            cast=Cast(place.spec.dtype, self.recipe.output.rounding, self.recipe.seed),
+            method=decision.method if merged else None,
+            taken_from=decision.take or "base",
+            absent=self.alignment.lacking.get(spec.name, frozenset()) | decision.skip,
+            reason=reason,
+        )
+
+    @cached_property
+    def merged(self) -> tuple[Task, ...]:
+        """The tasks that a method works on, and that every count is over."""
+        return tuple(task for task in self.tasks if task.method is not None)
+
+    @property
+    def methods(self) -> tuple[MergeMethod, ...]:
+        """The recipe's method, then every variation of it that a rule asks for."""
+        found = (self.recipe.method, *(task.method for task in self.merged if task.method is not None))
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def workers(self) -> int:
+        """Threads."""
+        wanted = self.recipe.run.workers
+        return min(os.cpu_count() or 1, MOST_WORKERS) if wanted == "auto" else wanted
+
+    @property
+    def block_size(self) -> int:
+        """Bytes of the base in one block."""
+        wanted = self.recipe.run.block_size
+        return BLOCK_SIZE if wanted == "auto" else int(wanted)
+
+    def blocks(self, task: Task, start: int = 0, stop: int | None = None) -> Iterator[Block]:
+        """The blocks of elements [start, stop) of one tensor, every inner edge a multiple of LEAF.
+
+        A method of reach "tensor" sees its tensors whole.
+        """
+        stop = task.tensor.elements if stop is None else stop
+        step = max(self.block_size // DTYPES[task.tensor.dtype].itemsize // LEAF, 1) * LEAF
+        if task.method is not None and task.method.reach == "tensor":
+            start, step = 0, task.tensor.elements
+        for edge in range(start, stop, max(step, 1)):
+            yield Block(task.tensor, edge, min(edge + step, stop))
+
+    def bytes_read(self, task: Task, block: Block) -> int:
+        """Bytes of one block over every source that is read for it."""
+        sources = [self.base, *(self.agents[name] for name in self.names if name not in task.absent)]
+        if task.method is None and task.tensor.dtype in MERGEABLE:
+            sources = [self.base if task.taken_from == "base" else self.agents[task.taken_from]]
+        return block.elements * sum(DTYPES[s.specs[task.tensor.name].dtype].itemsize for s in sources)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of one pass over everything that is merged."""
+        return sum(self.bytes_read(task, Block(task.tensor, 0, task.tensor.elements)) for task in self.merged)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Resident memory to expect."""
+        largest = max((block.elements for task in self.tasks for block in self.blocks(task)), default=0)
+        widest = [max((DTYPES[spec.dtype].itemsize for spec in s.specs.values()), default=0) for s in self._sources]
+        return RESIDENT + self.workers * largest * (sum(widest) + 4)
+
+    @property
+    def _sources(self) -> tuple[FolderCheckpoint, ...]:
+        return (self.base, *self.agents.values())
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of the weight files to be written."""
+        return sum(shard.size for shard in self.layout.shards)
+
+    @property
+    def scope_id(self) -> str:
+        """Tells which elements of which agents are counted: a saved survey is of use for the same scope only."""
+        lines = [f"{t.tensor.name}\t{t.tensor.shape}\t{sorted(t.absent)}" for t in self.merged]
+        return sha256("\n".join([*self.names, *lines]).encode()).hexdigest()
+
+    def identities(self) -> dict[str, Any]:
+        """What tells the sources from others, by "base" and agent names, as JSON data."""
+        sources = {"base": self.base, **self.agents}
+        return {name: {"source": source.source, **source.identity()} for name, source in sources.items()}
+
+    def check_output(self, out: Path) -> None:
+        """Raise OutputError where `out` is a source, or one of them lies inside the other."""
+        target = out.resolve()
+        for name, source in {"base": self.base, **self.agents}.items():
+            folder = source.folder.resolve()
+            if target == folder or folder in target.parents or target in folder.parents:
+                who = name if name == "base" else f"agent '{name}'"
+                raise OutputError(f"{out}: lies in, or holds, the source of {who} ({folder}). Choose another --out.")
+
+    def restat(self) -> None:
+        """Raise SourceError where a source's file changed since it was opened."""
+        for source in self._sources:
+            source.restat()
+
+    def close(self) -> None:
+        """Close the sources."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _unread(decisions: dict[str, Decision], names: tuple[str, ...]) -> set[tuple[str, str]]:
+    """(tensor, agent) pairs that no task reads: skipped ones, and all but the taken one."""
+    return {
+        (tensor, name)
+        for tensor, decision in decisions.items()
+        for name in names
+        if name in decision.skip or (decision.take is not None and decision.take != name)
+    }
+
+
+def _refuse_same_source(sources: dict[str, FolderCheckpoint]) -> None:
+    seen: dict[tuple[str, ...], str] = {}
+    for name, source in sources.items():
+        key = tuple(str((source.folder / file.name).resolve()) for file in source.files)
+        if key in seen:
+            raise RecipeError(
+                f"'{seen[key]}' and '{name}' are the same files ({source.folder.resolve()}). "
+                "Every agent must be a checkpoint of its own, and none of them the base."
+            )
+        seen[key] = name

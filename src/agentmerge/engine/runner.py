@@ -1,0 +1,65 @@
+"""What every runner does: fold questions over a plan, then map it into an output. Abstract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentmerge.checkpoint.writer import Writer
+    from agentmerge.engine.plan import Plan
+    from agentmerge.survey.statistic import Statistic, Survey
+
+
+class Watch(Protocol):
+    """Is told how far the work is; every call comes from the thread that started it."""
+
+    def begin(self, phase: str, total: int) -> None:
+        """A pass begins over `total` bytes of input."""
+
+    def advance(self, nbytes: int) -> None:
+        """So many more input bytes are done."""
+
+
+class Silent:
+    """A watch that says nothing."""
+
+    def begin(self, phase: str, total: int) -> None:
+        """Nothing to do."""
+
+    def advance(self, nbytes: int) -> None:
+        """Nothing to do."""
+
+
+class Runner(Protocol):
+    """Does the work of a plan; the bytes and the answers do not depend on which runner did it."""
+
+    def fold(
+        self, plan: Plan, statistics: Sequence[Statistic[Any]], phase: str, writer: Writer | None, watch: Watch
+    ) -> Survey:
+        """Answer questions over every merged element.
+
+        Args:
+            plan: what to read.
+            statistics: the questions.
+            phase: a name that tells this pass from the others of the same merge.
+            writer: keeps finished answers, so that a killed run resumes; None keeps nothing.
+            watch: is told of the progress.
+        """
+
+    def map(
+        self, plan: Plan, survey: Survey, statistics: Sequence[Statistic[Any]], writer: Writer, watch: Watch
+    ) -> Survey:
+        """Merge or copy every tensor into the writer's shards.
+
+        Args:
+            plan: what to do.
+            survey: the answers that the methods asked for.
+            statistics: further questions about the inputs, answered on the way.
+            writer: takes the numbers, and keeps what is finished.
+            watch: is told of the progress.
+
+        Returns:
+            The answers to `statistics`, Rounding of the merged tensors and Copied of the copied ones.
+        """

@@ -1,0 +1,62 @@
+"""Go on from a saved survey, if it is one of these very sources. Knows no method."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agentmerge.errors import SurveyError
+from agentmerge.record import ProbeRecord
+from agentmerge.survey.integrity import Integrity
+from agentmerge.survey.statistic import Survey
+
+if TYPE_CHECKING:
+    from agentmerge.engine.plan import Plan
+    from agentmerge.survey.integrity import IntegrityCounts
+
+
+def adopt_survey(plan: Plan) -> Survey:
+    """The answers that the plan's methods ask for, from the file that `run.survey` names; empty without one.
+
+    Integrity is not taken over: the map folds it again, and `check_fingerprint` compares.
+
+    Raises:
+        SurveyError: the file is of other sources, other agents or other tensors.
+    """
+    survey, path = Survey(), plan.recipe.run.survey
+    if path is None:
+        return survey
+    saved = ProbeRecord.load(path)
+    _check_sources(plan, saved, path)
+    for method in plan.methods:
+        for statistic in (method.overlap, *method.ask(survey)):
+            if statistic.key in saved.answers:
+                survey.adopt(statistic, saved.answers[statistic.key])
+    return survey
+
+
+def check_fingerprint(plan: Plan, found: IntegrityCounts) -> None:
+    """Raise SurveyError when the bytes just read are not those that the saved survey was made from."""
+    path = plan.recipe.run.survey
+    if path is None:
+        return
+    saved = Integrity().decode(ProbeRecord.load(path).answers[Integrity().key]["total"])
+    bad = np.nonzero(saved.fingerprint != found.fingerprint)[0]
+    if bad.size:
+        names = ", ".join(("base", *plan.names)[i] for i in bad)
+        raise SurveyError(f"{path}: the data of {names} changed since this survey was made. Probe again.")
+
+
+def _check_sources(plan: Plan, saved: ProbeRecord, path: str) -> None:
+    now = plan.identities()
+    if saved.sources.keys() != now.keys():
+        raise SurveyError(f"{path}: is of {sorted(saved.sources)}, expected {sorted(now)}. Probe again.")
+    for name, identity in now.items():
+        if saved.sources[name].get("files") != identity["files"]:
+            raise SurveyError(
+                f"{path}: {name!r} was {saved.sources[name].get('source')!r} when this survey was made and is "
+                f"{identity['source']!r} now, or its files changed since. Probe again."
+            )
+    if saved.scope != plan.scope_id:
+        raise SurveyError(f"{path}: was made under rules that merge other tensors or agents. Probe again.")

@@ -1,0 +1,81 @@
+"""What can go wrong, each with the place, what was found, what was expected and what to do. Knows no work."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pydantic import ValidationError
+
+
+class MergeError(Exception):
+    """The user's input can't be merged as asked; the command line prints it calmly and exits with 2."""
+
+
+class RecipeError(MergeError, ValueError):
+    """A recipe, option or setting says something impossible; the message carries its path."""
+
+
+class SourceError(MergeError, ValueError):
+    """A checkpoint's files are not what a checkpoint is made of."""
+
+
+class SourceNotFoundError(SourceError, FileNotFoundError):
+    """A file or folder that a recipe or an index names is not there."""
+
+
+class AlignmentError(MergeError, ValueError):
+    """The base and an agent do not have the same tensors."""
+
+
+class DataError(MergeError, ArithmeticError):
+    """The numbers themselves forbid the merge: NaN, inf, overflow, an unchanged agent."""
+
+
+class OutputError(MergeError, OSError):
+    """The output can't be written where it was asked for."""
+
+
+class SurveyError(MergeError, ValueError):
+    """A saved survey does not belong to these sources or settings."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: " Did you mean 'ram_plus'?" or, when nothing is near, the known names."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=1, cutoff=0.6)
+    return f" Did you mean '{near[0]}'?" if near else f" Known: {', '.join(names)}."
+
+
+def shortened(items: Iterable[str], most: int = 5) -> str:
+    """A list for an error message: at most `most` items and how many more there are."""
+    names = list(items)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def complaints(error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]]) -> str:
+    """Pydantic's complaints, a line each: path, what was found, what to do.
+
+    Args:
+        error: what pydantic raised.
+        prefix: what the paths start with, for example "recipe.yaml: " or "method.".
+        known: the fields of each section by its path, for did-you-mean; "" is the outermost section.
+    """
+    return "\n".join(_complaint(item, prefix, known) for item in error.errors(include_url=False))
+
+
+def _complaint(item: Any, prefix: str, known: Mapping[str, Iterable[str]]) -> str:
+    inner = item.get("ctx", {}).get("error")
+    if isinstance(inner, MergeError):
+        return f"{prefix}{inner}"
+    parts = [str(part) for part in item["loc"] if "[" not in str(part) and "-" not in str(part)]
+    path = ".".join(parts)
+    if item["type"] == "extra_forbidden":
+        return f"{prefix}{path}: unknown field.{did_you_mean(parts[-1], known.get('.'.join(parts[:-1]), ()))}"
+    if item["type"] == "missing":
+        return f"{prefix}{path}: missing."
+    return f"{prefix}{path}: {item['msg']}, found {item['input']!r:.80}."

@@ -1,0 +1,139 @@
+"""The fused kernels for CPUs: count, integrity and ram on numpy arrays, equal to their definitions bit for bit.
+
+One pass over memory each. numba is imported at the first call, or by `warm_up` in the background. Knows no statistics
+and no methods: plain arrays in and out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agentmerge.tensors import DTYPES, Array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CODES = {DTYPES[name]: code for code, name in enumerate(("BF16", "F16", "F32"))}
+_LANES = 64
+"""Elements of a vector (vectors.LANES, which would import numba)."""
+MOST_AGENTS = 64
+
+
+def supports(base: Array, agents: Sequence[Array], out_dtype: str | None = None) -> bool:
+    """Whether the kernels take these arrays (BF16, F16 or F32, contiguous, 1 to 64 agents) and this output dtype."""
+    arrays = (base, *agents)
+    return (
+        1 <= len(agents) <= MOST_AGENTS
+        and all(array.dtype in _CODES and array.flags.c_contiguous for array in arrays)
+        and (out_dtype is None or DTYPES.get(out_dtype) in _CODES)
+    )
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from numba's cache; meant for a thread while headers are read."""
+    from agentmerge.kernels import loops  # noqa: F401
+
+
+def count(
+    base: Array, agents: Sequence[Array], threshold: float, key: int, start: int
+) -> tuple[Array, Array, Array, Array, Array]:
+    """survey.Overlap and survey.Integrity of one block in one pass.
+
+    Args:
+        base: [n], stored dtype.
+        agents: [n] each, stored dtypes in any mix.
+        threshold: of a change.
+        key: 32 bits, of the tensor's fingerprint.
+        start: flat index of base[0] in its tensor, a multiple of 4.
+
+    Returns:
+        exactly int64 [agents, agents], different int64 [agents], nan and inf int64 [1 + agents], fingerprint uint64
+        [1 + agents].
+    """
+    from agentmerge.kernels import loops
+
+    n = len(agents)
+    exactly, different = np.zeros((n, n), np.int64), np.zeros(n, np.int64)
+    nan, inf, fingerprint = _integrity(n)
+    for pieces, at in _pieces((base, *agents)):
+        sources = _sources(pieces)
+        loops.count(
+            *sources, pieces[0].size, threshold, key, start + at, exactly, different, nan, inf, fingerprint
+        )
+    return exactly, different, nan, inf, fingerprint
+
+
+def integrity(base: Array, agents: Sequence[Array], key: int, start: int) -> tuple[Array, Array, Array]:
+    """survey.Integrity alone: nan and inf int64 [1 + agents], fingerprint uint64 [1 + agents]; see `count`."""
+    from agentmerge.kernels import loops
+
+    answer = _integrity(len(agents))
+    for pieces, at in _pieces((base, *agents)):
+        loops.integrity(*_sources(pieces), pieces[0].size, key, start + at, *answer)
+    return answer
+
+
+def ram(
+    base: Array,
+    agents: Sequence[Array],
+    threshold: float,
+    scale: Array,
+    weight: Array,
+    out: Array,
+    draw: tuple[int, int] | None,
+    start: int,
+) -> tuple[Array, Array, Array, Array, int, int]:
+    """methods.Ram.merge, Cast.apply and survey.observe_rounding in one pass; the result goes to `out`.
+
+    Args:
+        base: [n], stored dtype.
+        agents: [n] each, stored dtypes in any mix.
+        threshold: of a change.
+        scale: float32 [agents], lambda.
+        weight: float32 [agents].
+        out: [n], BF16, F16 or F32; written.
+        draw: Philox key of stochastic rounding; None rounds to nearest.
+        start: flat index of base[0] in its tensor, a multiple of 4.
+
+    Returns:
+        changed, lost, unique, survived int64 [agents]; overflow, non_finite: the fields of RoundingCounts.
+    """
+    from agentmerge.kernels import loops
+
+    arrays, dtypes = (base, *agents), {base.dtype, *(agent.dtype for agent in agents)}
+    exact = out.dtype == np.float32 or dtypes == {out.dtype}
+    tally, broken = np.zeros((4, len(agents)), np.int64), np.zeros(2, np.int64)
+    key = draw or (0, 0)
+    for pieces, at in _pieces(arrays):
+        size = pieces[0].size
+        padded = out[at : at + size] if at + size <= out.size else np.empty(size, out.dtype)
+        settings = (threshold, scale, weight, padded.ctypes.data, _CODES[out.dtype], exact, draw is not None, *key)
+        loops.ram(*_sources(pieces), size, *settings, start + at, tally, broken)
+        if at + size > out.size:
+            out[at:] = padded[: out.size - at]
+    return tally[0], tally[1], tally[2], tally[3], int(broken[0]), int(broken[1])
+
+
+def _integrity(agents: int) -> tuple[Array, Array, Array]:
+    zeros = np.zeros((2, agents + 1), np.int64)
+    return zeros[0], zeros[1], np.zeros(agents + 1, np.uint64)
+
+
+def _pieces(arrays: Sequence[Array]) -> list[tuple[tuple[Array, ...], int]]:
+    """The whole vectors of the arrays, then the rest padded with zeros, which count as nothing; each with its place."""
+    elements = arrays[0].size
+    whole = elements - elements % _LANES
+    pieces = [(tuple(array[:whole] for array in arrays), 0)] if whole else []
+    if whole < elements:
+        padding = _LANES - elements % _LANES
+        rest = tuple(np.concatenate([array[whole:], np.zeros(padding, array.dtype)]) for array in arrays)
+        pieces.append((rest, whole))
+    return pieces
+
+
+def _sources(arrays: Sequence[Array]) -> tuple[Any, Any]:
+    """Addresses and dtype codes, int64 [1 + agents] each; the arrays must outlive them."""
+    addresses = np.array([array.ctypes.data for array in arrays], np.int64)
+    return addresses, np.array([_CODES[array.dtype] for array in arrays], np.int64)

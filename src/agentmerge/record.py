@@ -1,0 +1,189 @@
+"""What was done, and what was seen, as typed JSON that can be read back. Knows no files but its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentmerge.errors import SurveyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.rounding import RoundingCounts
+
+RECORD = "merge_record.json"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AgentOverlap(_Part):
+    """One agent's task vector against the others'."""
+
+    changed: int
+    """Elements with |tau| > threshold."""
+    density: float
+    """changed / elements."""
+    unique: int
+    """Changed by this agent alone."""
+    shared: int
+    """Changed by this agent and at least one other."""
+    overlap_unique_ratio: float | None
+    """rho = shared / unique; null where nothing is unique (infinite)."""
+    scale: float | None
+    """lambda, by which unique elements are multiplied; null where the method has no one number per agent."""
+    changed_by_exactly: list[int]
+    """Of this agent's changed elements, those that exactly 1, 2, 3 ... agents changed."""
+
+
+class SurveySummary(_Part):
+    """Counts over all merged elements; a tied head counts once."""
+
+    elements: int
+    threshold: float
+    agents: dict[str, AgentOverlap]
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], counts: OverlapCounts, scales: Sequence[float] | None, threshold: float
+    ) -> Self:
+        """Put counts and scales in words; `names` in the counts' order."""
+        agents = {}
+        for t, name in enumerate(names):
+            ratio = counts.ratio[t]
+            agents[name] = AgentOverlap(
+                changed=counts.changed[t],
+                density=counts.density[t],
+                unique=counts.unique[t],
+                shared=counts.shared[t],
+                overlap_unique_ratio=None if ratio == float("inf") else ratio,
+                scale=None if scales is None else scales[t],
+                changed_by_exactly=counts.exactly[t].tolist(),
+            )
+        return cls(elements=counts.elements, threshold=threshold, agents=agents)
+
+
+class AgentRounding(_Part):
+    """What became of one agent's changes; each a share, null where there was nothing to share."""
+
+    changed_lost: float | None
+    """Of the changed elements: merged to something else than the base, but stored as the base's number."""
+    below_threshold: float | None
+    """Of the elements whose bits differ from the base's: not beyond the threshold, so not merged."""
+    rescale_survived: float | None
+    """Of the unique elements: stored as another number than the agent's own value; null where scale and weight
+    are 1."""
+
+    @classmethod
+    def of(cls, t: int, overlap: OverlapCounts, rounding: RoundingCounts, *, rescaled: bool) -> Self:
+        """The shares of agent number t."""
+        changed, different = overlap.changed[t], int(overlap.different[t])
+        return cls(
+            changed_lost=_share(int(rounding.lost[t]), int(rounding.changed[t])),
+            below_threshold=_share(different - changed, different),
+            rescale_survived=_share(int(rounding.survived[t]), int(rounding.unique[t])) if rescaled else None,
+        )
+
+
+class CopiedTensor(_Part):
+    """A tensor that no method worked on."""
+
+    name: str
+    reason: str
+
+
+class Tensors(_Part):
+    """How many tensors were merged, and which were copied and why."""
+
+    merged: int
+    copied: list[CopiedTensor] = Field(default_factory=list)
+
+
+class OutputFacts(_Part):
+    """What was written."""
+
+    dtype: str
+    """The dtype that most elements have, in the config's spelling."""
+    rounding: str
+    shards: int
+    bytes: int
+    """Of all weight files."""
+
+
+class MergeRecord(_Part):
+    """merge_record.json: everything that was done. `recipe` replays it."""
+
+    format: str = "agentmerge.record/1"
+    recipe: dict[str, Any]
+    versions: dict[str, str]
+    sources: dict[str, dict[str, Any]]
+    survey: SurveySummary
+    rounding: dict[str, AgentRounding]
+    tensors: Tensors
+    output: OutputFacts
+    warnings: list[str]
+    timing: dict[str, Any]
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Self:
+        """Read the record of a merged checkpoint's folder.
+
+        Raises:
+            SurveyError: there is none, or it can't be read.
+        """
+        return _load(cls, Path(folder) / RECORD)
+
+    def dump(self) -> bytes:
+        """The file's content."""
+        return (self.model_dump_json(indent=2) + "\n").encode()
+
+
+class ProbeRecord(_Part):
+    """What a probe saw, and all its answers: `merge --survey FILE` goes on from here."""
+
+    format: str = "agentmerge.survey/1"
+    method: dict[str, Any]
+    sources: dict[str, dict[str, Any]]
+    scope: str
+    """Which elements of which agents were counted."""
+    survey: SurveySummary
+    answers: dict[str, Any]
+    """By statistic: the total, and per tensor."""
+    warnings: list[str]
+    timing: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            SurveyError: it is not there, or can't be read.
+        """
+        return _load(cls, Path(path))
+
+    def save(self, path: Path | str) -> None:
+        """Write it as JSON."""
+        Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def _load(kind: Any, path: Path) -> Any:
+    try:
+        return kind.model_validate(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        raise SurveyError(f"{path}: no such file, expected a {kind.__name__}.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise SurveyError(f"{path}: not a {kind.__name__}: {where}: {first['msg']}.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise SurveyError(f"{path}: can't be read as a {kind.__name__}: {error}.") from None
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,38 @@
+"""Answer several questions about one stack, in one compiled pass where a kernel knows them. Knows no methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agentmerge.kernels import cpu
+from agentmerge.survey.integrity import Integrity, IntegrityCounts, fingerprint_key
+from agentmerge.survey.overlap import Overlap, OverlapCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentmerge.survey.statistic import Statistic
+    from agentmerge.tensors import Stack
+
+
+def observe(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Statistic[Any], Any]:
+    """The answer to each question for one stack; equal to every statistic's own `observe`, bit for bit."""
+    answers: dict[Statistic[Any], Any] = {}
+    if cpu.supports(stack.base, stack.agents):
+        answers = _compiled(statistics, stack)
+    with np.errstate(all="ignore"):
+        return answers | {s: s.observe(stack) for s in statistics if s not in answers}
+
+
+def _compiled(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Statistic[Any], Any]:
+    key, start = fingerprint_key(stack.block.tensor.name), stack.block.start
+    answers: dict[Statistic[Any], Any] = {}
+    for overlap in (s for s in statistics if isinstance(s, Overlap)):
+        exactly, different, *integrity = cpu.count(stack.base, stack.agents, overlap.threshold, key, start)
+        answers[overlap] = OverlapCounts(stack.base.size, exactly, different)
+        answers[Integrity()] = IntegrityCounts(*integrity)
+    if Integrity() in statistics and not answers:
+        answers[Integrity()] = IntegrityCounts(*cpu.integrity(stack.base, stack.agents, key, start))
+    return {s: answers[s] for s in statistics if s in answers}

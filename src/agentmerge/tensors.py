@@ -1,0 +1,164 @@
+"""Names for the data: what a tensor, a block, a stack and an output cast are. Knows no files and no methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+from agentmerge.randomness import random_bits, stream_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Rounding = Literal["nearest", "stochastic"]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8),
+    "U64": np.dtype(np.uint64),
+    "U32": np.dtype(np.uint32),
+    "U16": np.dtype(np.uint16),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+"""Every dtype that can be read, by its safetensors spelling."""
+
+MERGEABLE = frozenset({"F64", "F32", "F16", "BF16"})
+"""The dtypes a method works on; every other tensor is copied."""
+
+LEAF = 2048
+"""Elements of a leaf, the piece that float sums are taken over; every block starts at a multiple of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One named array of a checkpoint, without its data."""
+
+    name: str
+    dtype: str
+    """safetensors spelling, for example "BF16"."""
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Scalars in the tensor; 1 for a zero-dimensional one."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor as stored."""
+        return self.elements * DTYPES[self.dtype].itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The flat elements [start, stop) of one tensor: an address, not data."""
+
+    tensor: TensorSpec
+    start: int
+    stop: int
+
+    @property
+    def elements(self) -> int:
+        """Scalars in the block."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One block of the base and of every agent, flat, each in its stored dtype; agents in sorted-name order."""
+
+    block: Block
+    base: Array
+    agents: tuple[Array, ...]
+    names: tuple[str, ...]
+    weights: tuple[float, ...] = ()
+    extra: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
+    """What a method asked to read beside the weights, for example "importance"."""
+
+    def task_vectors(self) -> Array:
+        """tau[t] = float32(agent[t]) - float32(base), float32 [agents, n]."""
+        base = as_float32(self.base)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.stack([as_float32(agent) - base for agent in self.agents])
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """How float32 results become stored numbers: the output dtype and the rounding."""
+
+    dtype: str
+    """safetensors spelling."""
+    rounding: Rounding = "nearest"
+    seed: int = 0
+
+    def key(self, tensor: str) -> tuple[int, int]:
+        """The Philox key of this tensor's rounding draws."""
+        return stream_key(self.seed, "rounding", "", tensor)
+
+    def apply(self, values: Array, tensor: str, start: int) -> Array:
+        """Round float32 values once to the output dtype.
+
+        nearest: ties to even. stochastic: x between neighbours low < x < high becomes high with probability
+        (x - low) / (high - low), drawn from Philox at the element's index in its tensor.
+
+        Args:
+            values: float32 [n].
+            tensor: name of the tensor, part of the random key.
+            start: flat index of values[0] in the tensor.
+
+        Returns:
+            [n] in the output dtype; magnitudes beyond its largest number are inf (counted as overflow later).
+        """
+        target = DTYPES[self.dtype]
+        if self.rounding == "nearest" or self.dtype not in _GRIDS:
+            with np.errstate(over="ignore"):
+                return values.astype(target)
+        return stochastic_round(values, self.dtype, random_bits(self.key(tensor), start, values.size))
+
+
+_GRIDS = {"BF16": (7, -126), "F16": (10, -14)}  # stored mantissa bits, exponent of the smallest normal number
+
+
+def stochastic_round(values: Array, dtype: str, bits: Array) -> Array:
+    """Round float32 to BF16 or F16, up with the probability of the fraction, subnormals included.
+
+    q = |x| / ulp(x) is exact in float32; the result is sign(x) * (floor(q) + [bits < frac(q) * 2^32]) * ulp(x).
+
+    Args:
+        values: float32 [n].
+        dtype: "BF16" or "F16".
+        bits: uint32 [n], uniform.
+
+    Returns:
+        [n] in `dtype`; unbiased up to 2^-32. NaN stays NaN, inf stays inf.
+    """
+    mantissa, lowest = _GRIDS[dtype]
+    magnitude = np.abs(values)
+    finite = np.isfinite(values)
+    exponent = np.frexp(np.where(finite, magnitude, np.float32(0)))[1] - 1
+    shift = np.maximum(exponent, lowest) - mantissa
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.ldexp(magnitude, -shift)
+        floor = np.floor(steps)
+        up = bits < (np.where(finite, steps - floor, 0).astype(np.float64) * 2.0**32)
+        rounded = np.ldexp(floor + up.astype(np.float32), shift)
+        return np.copysign(np.where(finite, rounded, magnitude), values).astype(DTYPES[dtype])
+
+
+def as_float32(array: Array) -> Array:
+    """The stored numbers as float32 [n]; exact for BF16, F16 and F32, rounded for F64."""
+    return array if array.dtype == np.float32 else array.astype(np.float32)
