@@ -41,7 +41,10 @@ def merge(
 
 
 def probe(
-    recipe: Recipe | Mapping[str, Any] | str | Path, *, runner: Runner | None = None, watch: Watch | None = None
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    *,
+    runner: Runner | None = None,
+    watch: Watch | None = None,
 ) -> ProbeRecord:
     """See what the agents changed, without writing a model: the first half of `merge`.
 

@@ -20,7 +20,7 @@ from pydantic import (
 
 from agentmerge.errors import RecipeError, complaints, did_you_mean
 from agentmerge.methods.base import MergeMethod
-from agentmerge.methods.registry import resolve_method
+from agentmerge.methods.registry import known_methods, resolve_method
 
 OUTPUT_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 """Recipe spelling to safetensors spelling; "base" means each tensor's own dtype."""
@@ -33,7 +33,7 @@ def _as_list(value: Any) -> Any:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class AgentSource(_Section):
@@ -171,6 +171,20 @@ class Recipe(_Section):
         return tuple(sorted(self.agents))
 
 
+def recipe_schema() -> dict[str, Any]:
+    """JSON Schema of a recipe, with every known method and the short forms that YAML may use."""
+    schema = Recipe.model_json_schema()
+    methods = {method.__name__: method.model_json_schema() for method in known_methods().values()}
+    aliases = [alias for method in known_methods().values() for alias in method.aliases]
+    names = sorted({*known_methods(), *aliases})
+    schema["$defs"] |= methods
+    schema["properties"]["method"] = {"anyOf": [{"enum": names}, *({"$ref": f"#/$defs/{name}"} for name in methods)]}
+    agents = schema["properties"]["agents"]["patternProperties"]
+    for pattern, source in agents.items():
+        agents[pattern] = {"anyOf": [{"type": "string"}, source]}
+    return schema
+
+
 def read_yaml(path: Path) -> Any:
     """One YAML document; a key that stands twice is an error, not a silent overwrite."""
     try:
@@ -187,7 +201,7 @@ def read_yaml(path: Path) -> Any:
 
 def _known_fields(data: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """The fields of every section by its path, for did-you-mean."""
-    sections = {"inputs": Inputs, "output": Output, "run": Run, "": Recipe}
+    sections: dict[str, type[BaseModel]] = {"inputs": Inputs, "output": Output, "run": Run, "": Recipe}
     known = {path: tuple(section.model_fields) for path, section in sections.items()}
     agents = data.get("agents")
     for name in agents if isinstance(agents, dict) else ():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from agentmerge.survey.rounding import RoundingCounts
 
 RECORD = "merge_record.json"
+R = TypeVar("R", bound=BaseModel)
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class AgentOverlap(_Part):
@@ -50,9 +51,7 @@ class SurveySummary(_Part):
     agents: dict[str, AgentOverlap]
 
     @classmethod
-    def of(
-        cls, names: Sequence[str], counts: OverlapCounts, scales: Sequence[float] | None, threshold: float
-    ) -> Self:
+    def of(cls, names: Sequence[str], counts: OverlapCounts, scales: Sequence[float] | None, threshold: float) -> Self:
         """Put counts and scales in words; `names` in the counts' order."""
         agents = {}
         for t, name in enumerate(names):
@@ -172,7 +171,7 @@ class ProbeRecord(_Part):
         Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
-def _load(kind: Any, path: Path) -> Any:
+def _load(kind: type[R], path: Path) -> R:
     try:
         return kind.model_validate(json.loads(path.read_bytes()))
     except FileNotFoundError:

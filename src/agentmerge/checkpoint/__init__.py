@@ -1,0 +1,1 @@
+"""Bytes: safetensors in, safetensors out, side files beside them."""

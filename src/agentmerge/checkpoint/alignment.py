@@ -66,7 +66,10 @@ def align(
 
 
 def _check_missing(
-    base: Checkpoint, lacking: Mapping[str, frozenset[str]], allowed: bool, excused: Collection[tuple[str, str]]
+    base: Checkpoint,
+    lacking: Mapping[str, frozenset[str]],
+    allowed: bool,
+    excused: Collection[tuple[str, str]],
 ) -> None:
     by_agent: dict[str, list[str]] = {}
     for name, agents in lacking.items():

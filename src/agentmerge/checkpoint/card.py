@@ -34,7 +34,12 @@ agentmerge, method `{{ method }}`. Everything that was done stands in
 
 
 def model_card(
-    title: str, base: str, agents: Mapping[str, str], method: str, recipe: Mapping[str, Any], inherited: Mapping[str, Any]
+    title: str,
+    base: str,
+    agents: Mapping[str, str],
+    method: str,
+    recipe: Mapping[str, Any],
+    inherited: Mapping[str, Any],
 ) -> bytes:
     """README.md: metadata that the hub accepts, then the sources and the recipe.
 
@@ -52,7 +57,7 @@ def model_card(
     metadata |= {"library_name": "transformers", "tags": ["merge", "agentmerge"]}
     if parents := hub_ids([base, *agents.values()]):
         metadata |= {"base_model": parents, "base_model_relation": "merge"}
-    environment = Environment(undefined=StrictUndefined, autoescape=False)  # noqa: S701  (markdown, no page)
+    environment = Environment(undefined=StrictUndefined, autoescape=False)
     environment.filters["cell"] = lambda text: f"`{text}`".replace("|", "\\|").replace("\n", " ")
     body = environment.from_string(_TEXT, {"title": title}).render(
         base=base, agents=agents, method=method, recipe=_yaml(recipe)

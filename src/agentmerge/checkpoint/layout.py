@@ -51,9 +51,7 @@ class Layout:
     """Bytes of data, without the headers."""
 
 
-def plan_layout(
-    specs: Sequence[TensorSpec], shard_size: int, metadata: Mapping[str, str] | None = None
-) -> Layout:
+def plan_layout(specs: Sequence[TensorSpec], shard_size: int, metadata: Mapping[str, str] | None = None) -> Layout:
     """Divide the tensors, in their order, into shards of at most `shard_size` bytes of data.
 
     A new shard begins with the tensor that would not fit; a larger one has a shard of its own.

@@ -11,8 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".npz", ".pkl")
-NOT_COPIED = {"README.md", "merge_record.json", "model.safetensors.index.json", "pytorch_model.bin.index.json"}
+WEIGHTS = (
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".gguf",
+    ".h5",
+    ".msgpack",
+    ".onnx",
+    ".npz",
+    ".pkl",
+)
+NOT_COPIED = {
+    "README.md",
+    "merge_record.json",
+    "model.safetensors.index.json",
+    "pytorch_model.bin.index.json",
+}
 TRAINING = ("optimizer", "scheduler", "trainer_state", "training_args", "rng_state", "events.out")
 TOKENIZER = (
     "tokenizer", "vocab.", "merges.txt", "special_tokens_map", "added_tokens", "chat_template", "spiece.",

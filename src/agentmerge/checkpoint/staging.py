@@ -5,7 +5,6 @@ It grows beside OUT (inside it where OUT is a mount point, which can't be rename
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -128,7 +127,7 @@ def write_file(path: Path, data: bytes) -> None:
 def allocated(path: Path) -> int:
     """Bytes of disk that a file holds already; 0 when it is not there."""
     try:
-        state = os.stat(path)
+        state = path.stat()
     except FileNotFoundError:
         return 0
     return min(state.st_size, getattr(state, "st_blocks", 0) * 512)

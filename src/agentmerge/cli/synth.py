@@ -1,8 +1,6 @@
 """The command `agentmerge synth`: parse, call, print. Knows nothing of how a synthetic set is made."""
 
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,9 +16,7 @@ def synth(
     out: Annotated[Path, typer.Option(help="New or empty folder for the set.", show_default=False)],
     shape: Annotated[
         str,
-        typer.Option(
-            help="tiny, qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-3b, qwen2.5-7b, llama-3.2-3b or qwen3-30b-a3b."
-        ),
+        typer.Option(help="tiny, qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-3b, qwen2.5-7b, llama-3.2-3b or qwen3-30b-a3b."),
     ] = "tiny",
     agents: Annotated[
         int | None,
@@ -36,13 +32,15 @@ def synth(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Write a synthetic base and agents in the shape of a real model, to try full size without a download."""
+    from agentmerge.cli.console import Bar
     from agentmerge.cli.sizes import parse_size
     from agentmerge.synth.shapes import find_shape
     from agentmerge.synth.write import synthesise
 
     shares = parse_densities(densities)
     count = (len(shares) if shares else 3) if agents is None else agents
-    with _bar(2 * find_shape(shape).parameters * (1 + count), quiet) as progress:
+    with Bar(quiet) as bar:
+        bar.begin("synth", 2 * find_shape(shape).parameters * (1 + count))
         report = synthesise(
             shape,
             out,
@@ -51,7 +49,7 @@ def synth(
             seed=seed,
             shard_size=parse_size(shard_size),
             workers=workers,
-            progress=progress,
+            progress=bar.advance,
         )
     if not quiet:
         typer.echo(summary(report))
@@ -93,19 +91,3 @@ def probe_command(report: "SynthReport") -> str:
     for name, path in report.agents.items():
         words += ["--agent", f"{name}={path}"]
     return shlex.join(words)
-
-
-@contextmanager
-def _bar(total: int, quiet: bool) -> Iterator[Callable[[int], None] | None]:
-    """A progress bar in bytes on a terminal's stderr, and the function that moves it; else None."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda nbytes: bar.update(task, advance=nbytes)

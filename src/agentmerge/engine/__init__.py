@@ -1,0 +1,1 @@
+"""Who does the work where: a plan, and runners that fold and map it."""

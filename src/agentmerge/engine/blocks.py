@@ -45,15 +45,18 @@ def read_stack(plan: Plan, task: Task, block: Block, buffers: Buffers) -> Stack:
     return Stack(block, base, tuple(agents), plan.names, plan.weights)
 
 
-def fold_block(
-    plan: Plan, task: Task, block: Block, statistics: Sequence[Statistic[Any]], buffers: Buffers
-) -> Answers:
+def fold_block(plan: Plan, task: Task, block: Block, statistics: Sequence[Statistic[Any]], buffers: Buffers) -> Answers:
     """The answers for one block."""
-    return dict(observe(statistics, read_stack(plan, task, block, buffers)))
+    return observe(statistics, read_stack(plan, task, block, buffers))
 
 
 def map_block(
-    plan: Plan, task: Task, block: Block, survey: Survey, statistics: Sequence[Statistic[Any]], buffers: Buffers
+    plan: Plan,
+    task: Task,
+    block: Block,
+    survey: Survey,
+    statistics: Sequence[Statistic[Any]],
+    buffers: Buffers,
 ) -> tuple[Array, Answers]:
     """The stored numbers of one block, and the answers that fall out on the way.
 
@@ -63,7 +66,7 @@ def map_block(
     if task.method is None:
         return _copy_block(plan, task, block, buffers)
     stack = read_stack(plan, task, block, buffers)
-    answers: Answers = dict(observe(statistics, stack)) if statistics else {}
+    answers = observe(statistics, stack)
     out = buffers.take("", task.cast.dtype, block.elements)
     answers[Rounding(task.method.threshold)] = merge_stack(task.method, stack, survey, task.cast, out)
     return out, answers

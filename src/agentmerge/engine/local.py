@@ -30,7 +30,12 @@ class LocalRunner:
     """Threads: reading, compiled kernels and writing all leave the interpreter's lock."""
 
     def fold(
-        self, plan: Plan, statistics: Sequence[Statistic[Any]], phase: str, writer: Writer | None, watch: Watch
+        self,
+        plan: Plan,
+        statistics: Sequence[Statistic[Any]],
+        phase: str,
+        writer: Writer | None,
+        watch: Watch,
     ) -> Survey:
         """See Runner.fold."""
 

@@ -102,9 +102,7 @@ def probe(recipe: Recipe, *, runner: Runner | None = None, watch: Watch | None =
         )
 
 
-def _merged(
-    plan: Plan, known: Survey, writer: Writer, runner: Runner, watch: Watch, started: float
-) -> MergeRecord:
+def _merged(plan: Plan, known: Survey, writer: Writer, runner: Runner, watch: Watch, started: float) -> MergeRecord:
     _check_tied(plan)
     survey, folds = Survey(), 0
     survey.update(known)
@@ -152,9 +150,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
     return {"agentmerge": __version__, "recipe": recipe, "sources": plan.identities()}
 
 
-def _record(
-    plan: Plan, survey: Survey, after: Survey, warnings: list[str], timing: dict[str, Any]
-) -> MergeRecord:
+def _record(plan: Plan, survey: Survey, after: Survey, warnings: list[str], timing: dict[str, Any]) -> MergeRecord:
     overlap, method = survey.total(plan.recipe.method.overlap), plan.recipe.method
     counts = _all_rounding(plan, after)
     scales = method.agent_scales(survey)

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from agentmerge.checkpoint.alignment import Alignment, align
@@ -22,6 +21,7 @@ from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe

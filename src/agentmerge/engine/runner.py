@@ -36,7 +36,12 @@ class Runner(Protocol):
     """Does the work of a plan; the bytes and the answers do not depend on which runner did it."""
 
     def fold(
-        self, plan: Plan, statistics: Sequence[Statistic[Any]], phase: str, writer: Writer | None, watch: Watch
+        self,
+        plan: Plan,
+        statistics: Sequence[Statistic[Any]],
+        phase: str,
+        writer: Writer | None,
+        watch: Watch,
     ) -> Survey:
         """Answer questions over every merged element.
 

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from agentmerge.checkpoint.reader import Checkpoint
 
 HEADS = ("lm_head.weight", "output.weight", "embed_out.weight")
-EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "tok_embeddings.weight", "embed_in.weight")
+EMBEDDINGS = (
+    "embed_tokens.weight",
+    "wte.weight",
+    "word_embeddings.weight",
+    "tok_embeddings.weight",
+    "embed_in.weight",
+)
 STEP = 512 * LEAF  # elements compared at a time
 
 

@@ -1,0 +1,1 @@
+"""Fused twins of what is slow, proven equal to the definitions."""

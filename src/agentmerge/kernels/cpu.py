@@ -59,9 +59,7 @@ def count(
     nan, inf, fingerprint = _integrity(n)
     for pieces, at in _pieces((base, *agents)):
         sources = _sources(pieces)
-        loops.count(
-            *sources, pieces[0].size, threshold, key, start + at, exactly, different, nan, inf, fingerprint
-        )
+        loops.count(*sources, pieces[0].size, threshold, key, start + at, exactly, different, nan, inf, fingerprint)
     return exactly, different, nan, inf, fingerprint
 
 
@@ -109,7 +107,16 @@ def ram(
     for pieces, at in _pieces(arrays):
         size = pieces[0].size
         padded = out[at : at + size] if at + size <= out.size else np.empty(size, out.dtype)
-        settings = (threshold, scale, weight, padded.ctypes.data, _CODES[out.dtype], exact, draw is not None, *key)
+        settings = (
+            threshold,
+            scale,
+            weight,
+            padded.ctypes.data,
+            _CODES[out.dtype],
+            exact,
+            draw is not None,
+            *key,
+        )
         loops.ram(*_sources(pieces), size, *settings, start + at, tally, broken)
         if at + size > out.size:
             out[at:] = padded[: out.size - at]

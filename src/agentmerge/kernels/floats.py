@@ -42,7 +42,10 @@ _W0, _W1 = WEYL
 _LOW = 0xFFFFFFFF
 _TWO_32 = 2.0**32
 _INFINITY = float("inf")
-_HALF_MANTISSA, _HALF_LOWEST = 10, 127 - 14  # stored mantissa bits, biased exponent of the smallest normal number
+_HALF_MANTISSA, _HALF_LOWEST = (
+    10,
+    127 - 14,
+)  # stored mantissa bits, biased exponent of the smallest normal number
 
 
 @inlined
@@ -87,15 +90,14 @@ def round_to(value: Lanes, code: int, draw: bool, random: Lanes) -> Lanes:
 
 @inlined
 def _to_bfloat16(value: Lanes, draw: bool, random: Lanes) -> Lanes:
-    """bfloat16 is float32 without its last 16 bits, so that a fraction of 2^16 decides, subnormals included."""
+    """bfloat16 is float32 less its last 16 bits: a carry out of them rounds, subnormals and overflow included."""
     bits = bits_of(value)
     if draw:
         up = select(bits << 16 > random, bits + 0x10000, bits)
     else:
         up = bits + 0x7FFF + (bits >> 16 & 1)
-    finite = magnitude(value) < _INFINITY
-    other = select(value == value, bits, bits & SIGN | QUIET)
-    return from_bits(select(finite, up, other) & 0xFFFF0000)
+    nan = bits & SIGN | QUIET
+    return from_bits(select(value == value, up, nan) & 0xFFFF0000)
 
 
 @inlined
@@ -120,6 +122,11 @@ def random_lanes(key0: int, key1: int, start: int) -> Lanes:
     x2, x3 = fill_u64(0), fill_u64(0)
     for _ in range(ROUNDS):
         left, right = x0 * _M0, x2 * _M1
-        x0, x1, x2, x3 = (right >> 32 ^ x1 ^ key0) & _LOW, right & _LOW, (left >> 32 ^ x3 ^ key1) & _LOW, left & _LOW
+        x0, x1, x2, x3 = (
+            (right >> 32 ^ x1 ^ key0) & _LOW,
+            right & _LOW,
+            (left >> 32 ^ x3 ^ key1) & _LOW,
+            left & _LOW,
+        )
         key0, key1 = (key0 + _W0) & _LOW, (key1 + _W1) & _LOW
     return interleave(x0, x1, x2, x3)

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 from numba import njit
 
-from agentmerge.kernels.floats import F32, INF, decode, encode, random_lanes, round_to
+from agentmerge.kernels.floats import BF16, F32, INF, decode, encode, random_lanes, round_to
 from agentmerge.kernels.vectors import (
     LANES,
     Lanes,
     bits_of,
     fill_f32,
     fill_u8,
+    fill_u16,
     fill_u32,
     fill_u64,
     inlined,
     largest,
+    load_f32,
+    load_u16,
     load_u64,
     magnitude,
     mask,
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
 MIX = 0x9E3779B1
 _LOW = 0xFFFFFFFF
+_WORDS = LEAF // LANES
 _INFINITY = float("inf")
 _NOTHING, _EVERY = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
 _SOURCES = sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
@@ -71,16 +75,34 @@ def _compiled(*signatures: str) -> Callable[[F], F]:
 
 
 @inlined
-def _fingerprint(address: int, size: int, key: int, first: int) -> int:
-    """sum of word * factor mod 2^64 over `size` bytes, as survey.integrity; even and odd words of 64 bits apart."""
-    even = steps_u64(0) * (2 * MIX) + (first + 1) * MIX
+def _fingerprint(address: int, code: int, first: int, last: int, key: int, start: int) -> int:
+    """sum of word * factor mod 2^64 over the elements [first, last), as survey.integrity.
+
+    A vector holds 16 pairs of words: an even one below, an odd one above.
+    """
+    size = 4 if code == F32 else 2
+    even = (steps_u64(0) * 2 + (((start + first) * size >> 2) + 1)) * MIX
     result = fill_u64(0)
-    for offset in range(0, size, 128):
-        words = load_u64(address + offset)
-        result += (words & _LOW) * ((even & _LOW ^ key) | 1)
-        result += (words >> 32) * ((even + MIX & _LOW ^ key) | 1)
-        even += 32 * MIX
+    for offset in range(first * size, last * size, 2 * LANES):
+        pair = load_u64(address + offset)
+        result += (pair & _LOW) * (((even ^ key) | 1) & _LOW)
+        result += (pair >> 32) * (((even + MIX ^ key) | 1) & _LOW)
+        even += (LANES // 2) * MIX
     return total(result)
+
+
+@inlined
+def _suspect(address: int, code: int, start: int, stop: int) -> bool:
+    """Whether anything is NaN or inf: whether the largest pattern without its sign reaches inf."""
+    if code == F32:
+        wide = fill_u32(0)
+        for i in range(start, stop, LANES):
+            wide = maximum(wide, bits_of(load_f32(address + 4 * i)) & 0x7FFFFFFF)
+        return largest(wide) >= INF
+    worst = fill_u16(0)
+    for i in range(start, stop, LANES):
+        worst = maximum(worst, load_u16(address + 2 * i) & 0x7FFF)
+    return largest(worst) >= (0x7F80 if code == BF16 else 0x7C00)
 
 
 @inlined
@@ -100,28 +122,14 @@ def integrity(
 ) -> None:
     """Count NaN and inf and fingerprint the bytes of every source, [1 + agents] each."""
     for a in range(addresses.size):
-        size = 4 if codes[a] == F32 else 2
-        fingerprint[a] += _fingerprint(addresses[a], elements * size, key, start * size >> 2)
-        found = _non_finite(addresses[a], codes[a], 0, elements)
-        nan[a] += found[0]
-        inf[a] += found[1]
-
-
-@inlined
-def _changes(base: Lanes, agent: Lanes, threshold: float) -> tuple[Lanes, int, int]:
-    """|tau| as bits, who changed as a mask word, how many elements differ."""
-    size = magnitude(agent - base)
-    return bits_of(size), word(size > threshold), population(word(bits_of(agent) != bits_of(base)))
-
-
-@inlined
-def _tally(changed: Array, at_least: Array, exactly: Array) -> None:
-    """Add 64 elements to exactly[t, k - 1]; changed[t] and at_least[k] are mask words."""
-    agents = changed.size
-    for k in range(agents):
-        only = at_least[k + 1] & ~at_least[k + 2]
-        for t in range(agents):
-            exactly[t, k] += population(changed[t] & only)
+        address, code = addresses[a], codes[a]
+        for first in range(0, elements, LEAF):
+            last = min(first + LEAF, elements)
+            fingerprint[a] += _fingerprint(address, code, first, last, key, start)
+            if _suspect(address, code, first, last):
+                found = _non_finite(address, code, first, last)
+                nan[a] += found[0]
+                inf[a] += found[1]
 
 
 @inlined
@@ -132,25 +140,40 @@ def _overlap(
     stop: int,
     threshold: float,
     changed: Array,
-    at_least: Array,
-    exactly: Array,
     different: Array,
 ) -> int:
-    """Count elements [start, stop); the largest |tau| as bits: >= INF means that something is not finite."""
+    """Who changed the elements [start, stop), as the words changed[t, i // 64]; the largest |tau|, as bits.
+
+    A largest |tau| of INF or more tells that something is not finite, or that a difference overflowed.
+    """
     worst = fill_u32(0)
     for i in range(start, stop, LANES):
         base = decode(addresses[0], codes[0], i)
-        for k in range(1, at_least.size):
-            at_least[k] = _NOTHING
         for t in range(different.size):
-            size, bits, differing = _changes(base, decode(addresses[t + 1], codes[t + 1], i), threshold)
-            worst = maximum(worst, size)
-            different[t] += differing
-            changed[t] = bits
-            for k in range(t + 1, 0, -1):
-                at_least[k] |= at_least[k - 1] & bits
-        _tally(changed, at_least, exactly)
+            agent = decode(addresses[t + 1], codes[t + 1], i)
+            size = magnitude(agent - base)
+            worst = maximum(worst, bits_of(size))
+            changed[t, i - start >> 6] = word(size > threshold)
+            different[t] += population(word(bits_of(agent) != bits_of(base)))
     return largest(worst)
+
+
+@inlined
+def _tally(changed: Array, at_least: Array, exactly: Array) -> None:
+    """Add a tile to exactly[t, k - 1]; at_least[k] are words too: changed by k or more of the agents so far."""
+    agents, words = changed.shape
+    for t in range(agents):
+        for i in range(words):
+            at_least[t + 1, i] = at_least[t, i] & changed[t, i]
+        for k in range(t, 0, -1):
+            for i in range(words):
+                at_least[k, i] |= at_least[k - 1, i] & changed[t, i]
+    for k in range(1, agents + 1):
+        for t in range(agents):
+            found = 0
+            for i in range(words):
+                found += population(changed[t, i] & at_least[k, i] & ~at_least[k + 1, i])
+            exactly[t, k - 1] += found
 
 
 @_compiled(
@@ -172,15 +195,15 @@ def count(
 ) -> None:
     """Overlap and integrity in one pass over memory, tile by tile."""
     agents = different.size
-    changed, at_least = np.zeros(agents, np.uint64), np.zeros(agents + 2, np.uint64)
+    changed, at_least = np.zeros((agents, _WORDS), np.uint64), np.zeros((agents + 2, _WORDS), np.uint64)
     at_least[0] = _EVERY
     for first in range(0, elements, LEAF):
         last = min(first + LEAF, elements)
         for a in range(agents + 1):
-            size = 4 if codes[a] == F32 else 2
-            at = (start + first) * size >> 2
-            fingerprint[a] += _fingerprint(addresses[a] + first * size, (last - first) * size, key, at)
-        worst = _overlap(addresses, codes, first, last, threshold, changed, at_least, exactly, different)
+            fingerprint[a] += _fingerprint(addresses[a], codes[a], first, last, key, start)
+        changed[:, last - first >> 6 :] = 0
+        worst = _overlap(addresses, codes, first, last, threshold, changed, different)
+        _tally(changed, at_least, exactly)
         if worst >= INF:
             for a in range(agents + 1):
                 found = _non_finite(addresses[a], codes[a], first, last)
@@ -205,10 +228,12 @@ def _fold(
     for t in range(changed.size):
         agent = decode(addresses[t + 1], codes[t + 1], i)
         tau = agent - base
-        update = tau * weight[t]
         by = magnitude(tau) > threshold
-        plain = scale[t] == 1 and weight[t] == 1
-        result = agent if plain else update * scale[t] + base
+        if scale[t] == 1 and weight[t] == 1:
+            update, result = tau, agent
+        else:
+            update = tau * weight[t]
+            result = update * scale[t] + base
         summed = select(by, summed + update, summed)
         single, own = select(by, result, single), select(by, agent, own)
         c += ones(by)

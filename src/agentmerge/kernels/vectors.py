@@ -92,9 +92,18 @@ def _load(vector: Vector) -> Callable[..., Any]:
     return _operation(vector, build)
 
 
+def _fill(vector: Vector) -> Callable[..., Any]:
+    return _operation(vector, lambda builder, scalar: _splat(builder, scalar, vector))
+
+
 def _store(builder: Any, address: Any, value: Any) -> Any:
     builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=1)
     return ir.Constant(ir.IntType(64), 0)
+
+
+def _largest(builder: Any, values: Any) -> Any:
+    name = f"llvm.vector.reduce.umax.v{values.type.count}i{values.type.element.width}"
+    return builder.zext(_call(builder, name, values.type.element, values), ir.IntType(64))
 
 
 def _interleave(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
@@ -112,10 +121,7 @@ def _interleave(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
 
 load_f32, load_u16, load_u64 = _load(F32), _load(U16), _load(U64)
 store = _operation(types.int64, _store)
-fill_f32 = _operation(F32, lambda b, x: _splat(b, x, F32))
-fill_u32 = _operation(U32, lambda b, x: _splat(b, x, U32))
-fill_u64 = _operation(U64, lambda b, x: _splat(b, x, U64))
-fill_u8 = _operation(U8, lambda b, x: _splat(b, x, U8))
+fill_f32, fill_u64, fill_u32, fill_u16, fill_u8 = (_fill(vector) for vector in (F32, U64, U32, U16, U8))
 steps_u64 = _operation(
     U64, lambda b, first: b.add(_splat(b, first, U64), ir.Constant(U64.llvm(), list(range(U64.lanes))))
 )
@@ -134,14 +140,9 @@ interleave = _operation(U32, _interleave)
 magnitude = _operation(F32, lambda b, x: _call(b, f"llvm.fabs.v{LANES}f32", x.type, x))
 floor = _operation(F32, lambda b, x: _call(b, f"llvm.floor.v{LANES}f32", x.type, x))
 ceil = _operation(F32, lambda b, x: _call(b, f"llvm.ceil.v{LANES}f32", x.type, x))
-maximum = _operation(U32, lambda b, x, y: b.select(b.icmp_unsigned(">", x, y), x, y))
-largest = _operation(
-    types.int64,
-    lambda b, x: b.zext(_call(b, f"llvm.vector.reduce.umax.v{LANES}i32", x.type.element, x), ir.IntType(64)),
-)
-total = _operation(
-    types.uint64, lambda b, x: _call(b, f"llvm.vector.reduce.add.v{U64.lanes}i64", x.type.element, x)
-)
+maximum = _operation(lambda x, y: x(x, y), lambda b, x, y: b.select(b.icmp_unsigned(">", x, y), x, y))
+largest = _operation(types.int64, _largest)
+total = _operation(types.uint64, lambda b, x: _call(b, f"llvm.vector.reduce.add.v{U64.lanes}i64", x.type.element, x))
 
 ones = _operation(U8, lambda b, mask: b.zext(mask, U8.llvm()))
 word = _operation(types.uint64, lambda b, mask: b.bitcast(mask, ir.IntType(LANES)))

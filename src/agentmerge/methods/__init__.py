@@ -1,0 +1,1 @@
+"""The map: one file per paper, each with its numpy definition."""

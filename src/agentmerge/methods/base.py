@@ -24,7 +24,9 @@ class MergeMethod(BaseModel, ABC):
     The engine folds what `ask` returns until it returns nothing, then calls `merge` on every stack.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
+    )
 
     reach: ClassVar[Literal["element", "tensor"]] = "element"
     """What one call of `merge` must see: any block of elements, or whole tensors."""
@@ -32,6 +34,8 @@ class MergeMethod(BaseModel, ABC):
     """What is read beside the weights, for example ("importance",)."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Defaults that go with each of the names; a name that is absent has none."""
+    about: ClassVar[Mapping[str, str]] = {}
+    """A line on each of the names; where it is absent, the first line of the docstring."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other spellings of the names."""
 
@@ -91,5 +95,5 @@ class MergeMethod(BaseModel, ABC):
         return None
 
     def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
-        """lambda of every agent for the record; None where the method has no one number per agent."""
+        """Lambda of every agent for the record; None where the method has no one number per agent."""
         return None

@@ -44,6 +44,11 @@ class Ram(MergeMethod):
         "ram_plus": {},
         "ram_plus_soft": {"curve": "soft"},
     }
+    about: ClassVar[Mapping[str, str]] = {
+        "ram": "RAM: average what agents share, keep what is unique.",
+        "ram_plus": "RAM+: the same, unique elements amplified by each agent's overlap-unique ratio.",
+        "ram_plus_soft": "RAM+s: the same, amplified by the shared fraction of each agent's changes.",
+    }
     aliases: ClassVar[Mapping[str, str]] = {"ram+": "ram_plus", "ram+s": "ram_plus_soft"}
 
     name: Literal["ram", "ram_plus", "ram_plus_soft"] = "ram_plus"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Any
 
-
 from agentmerge.errors import RecipeError, did_you_mean
 from agentmerge.methods.base import MergeMethod
 from agentmerge.methods.ram import Ram
@@ -77,4 +76,3 @@ def _load(entry: Any) -> type[MergeMethod]:
     if not (isinstance(method, type) and issubclass(method, MergeMethod)):
         raise RecipeError(f"entry point {GROUP}: {entry.name} = {entry.value} is no MergeMethod subclass.")
     return method
-

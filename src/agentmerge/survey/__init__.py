@@ -1,0 +1,1 @@
+"""The fold: questions answered over every stack."""

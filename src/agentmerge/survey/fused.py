@@ -13,22 +13,21 @@ from agentmerge.survey.overlap import Overlap, OverlapCounts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentmerge.survey.statistic import Statistic
+    from agentmerge.survey.statistic import Foldable, Statistic
     from agentmerge.tensors import Stack
 
 
-def observe(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Statistic[Any], Any]:
+def observe(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Foldable[Any], Any]:
     """The answer to each question for one stack; equal to every statistic's own `observe`, bit for bit."""
-    answers: dict[Statistic[Any], Any] = {}
-    if cpu.supports(stack.base, stack.agents):
-        answers = _compiled(statistics, stack)
+    compiled = bool(statistics) and cpu.supports(stack.base, stack.agents)
+    answers = _compiled(statistics, stack) if compiled else {}
     with np.errstate(all="ignore"):
         return answers | {s: s.observe(stack) for s in statistics if s not in answers}
 
 
-def _compiled(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Statistic[Any], Any]:
+def _compiled(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Foldable[Any], Any]:
     key, start = fingerprint_key(stack.block.tensor.name), stack.block.start
-    answers: dict[Statistic[Any], Any] = {}
+    answers: dict[Foldable[Any], Any] = {}
     for overlap in (s for s in statistics if isinstance(s, Overlap)):
         exactly, different, *integrity = cpu.count(stack.base, stack.agents, overlap.threshold, key, start)
         answers[overlap] = OverlapCounts(stack.base.size, exactly, different)

@@ -54,9 +54,7 @@ class Integrity(Statistic[IntegrityCounts]):
 
     def combine(self, left: IntegrityCounts, right: IntegrityCounts) -> IntegrityCounts:
         """Sums, of the fingerprints modulo 2^64."""
-        return IntegrityCounts(
-            left.nan + right.nan, left.inf + right.inf, left.fingerprint + right.fingerprint
-        )
+        return IntegrityCounts(left.nan + right.nan, left.inf + right.inf, left.fingerprint + right.fingerprint)
 
     def encode(self, answer: IntegrityCounts) -> dict[str, Any]:
         """Integers, and the fingerprints as 16 hexadecimal digits."""
@@ -75,7 +73,7 @@ def fingerprint_key(tensor: str) -> int:
 
 
 def fingerprint(array: Array, key: int, start: int) -> int:
-    """sum of word[i] * factor(i) mod 2^64 over the array's 32-bit words, i counted from the tensor's start.
+    """Sum of word[i] * factor(i) mod 2^64 over the array's 32-bit words, i counted from the tensor's start.
 
     factor(i) = ((i + 1) * MIX mod 2^32 ^ key) | 1: odd, so that no change of a single word goes unseen.
 

@@ -39,7 +39,8 @@ class RoundingCounts:
     @classmethod
     def zero(cls, agents: int) -> RoundingCounts:
         """Nothing counted yet."""
-        return cls(*(np.zeros(agents, np.int64) for _ in range(4)), 0, 0)
+        changed, lost, unique, survived = np.zeros((4, agents), np.int64)
+        return cls(changed, lost, unique, survived, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,11 @@ class Rounding(AfterStatistic[RoundingCounts]):
 
     def decode(self, data: dict[str, Any]) -> RoundingCounts:
         """Back from plain integers."""
-        arrays = (np.array(data[n], np.int64) for n in RoundingCounts.__slots__[:4])
-        return RoundingCounts(*arrays, int(data["overflow"]), int(data["non_finite"]))
+        changed, lost, unique, survived = (np.array(data[n], np.int64) for n in RoundingCounts.__slots__[:4])
+        return RoundingCounts(changed, lost, unique, survived, int(data["overflow"]), int(data["non_finite"]))
 
 
-def observe_rounding(
-    stack: Stack, merged: Array, stored: Array, cast: Cast, threshold: float
-) -> RoundingCounts:
+def observe_rounding(stack: Stack, merged: Array, stored: Array, cast: Cast, threshold: float) -> RoundingCounts:
     """Compare float32 results with what was stored of them.
 
     Args:

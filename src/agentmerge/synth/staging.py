@@ -48,9 +48,7 @@ def staged(out: Path, needed: int) -> Iterator[Path]:
 
 def _check_free_name(out: Path) -> None:
     if out.exists() and not out.is_dir():
-        raise OutputError(
-            f"{out}: is a file, expected a new or empty folder. Choose another name with --out."
-        )
+        raise OutputError(f"{out}: is a file, expected a new or empty folder. Choose another name with --out.")
     if out.exists() and any(out.iterdir()):
         raise OutputError(f"{out}: the folder is not empty. Remove it, or choose another with --out.")
 

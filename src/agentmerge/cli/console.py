@@ -1,0 +1,79 @@
+"""What appears on the terminal: results on stdout, warnings and progress on stderr. Knows no work."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Self
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Bar:
+    """A progress bar in bytes, with bytes/s and time left, on a terminal's stderr; silent elsewhere."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        shown = console.is_terminal and not quiet
+        self._bar = Progress(*columns, console=console, transient=True) if shown else None
+        self._task: Any = None
+
+    def begin(self, phase: str, total: int) -> None:
+        """A pass begins over `total` bytes."""
+        if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task(phase, total=total)
+
+    def advance(self, nbytes: int) -> None:
+        """So many more bytes are done."""
+        if self._bar is not None:
+            self._bar.update(self._task, advance=nbytes)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def say(result: Any, *, as_json: bool = False, quiet: bool = False) -> None:
+    """Print a result: JSON for machines, a text or a rich table (or several) for people."""
+    if quiet and not as_json:
+        return
+    if as_json:
+        typer.echo(result.model_dump_json(indent=2) if isinstance(result, BaseModel) else json.dumps(result, indent=2))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=110)
+    for part in result if isinstance(result, list) else [result]:
+        console.print(part, markup=False, soft_wrap=isinstance(part, str))
+
+
+def tell_warnings(warnings: Iterable[str], quiet: bool) -> None:
+    """Print each warning on stderr."""
+    for warning in () if quiet else warnings:
+        typer.echo(f"warning: {warning}", err=True)

@@ -1,0 +1,84 @@
+"""The command `agentmerge merge`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentmerge.cli import options as o
+
+
+def merge(
+    out: Annotated[Path, typer.Option(help="New or empty folder for the merged checkpoint.", show_default=False)],
+    recipe: o.RecipeFile = None,
+    base: o.Base = None,
+    agent: o.Agents = None,
+    method: o.Method = None,
+    set_: o.Settings = None,
+    dtype: Annotated[str | None, typer.Option(help="base, bfloat16, float16 or float32.", show_default="base")] = None,
+    rounding: Annotated[str | None, typer.Option(help="nearest or stochastic.", show_default="nearest")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.", show_default="0")] = None,
+    shard_size: Annotated[str | None, typer.Option(help="Most data bytes of one file.", show_default="5GB")] = None,
+    missing: o.Missing = None,
+    extra: o.Extra = None,
+    unchanged: o.Unchanged = None,
+    tokenizer_from: Annotated[
+        str | None, typer.Option(help="Whose tokenizer to copy: base or an agent.", show_default="base")
+    ] = None,
+    workers: o.Workers = None,
+    block_size: o.BlockSize = None,
+    runner: Annotated[str | None, typer.Option(help="Who does the work: local.", show_default="local")] = None,
+    survey: Annotated[
+        Path | None,
+        typer.Option(help="A survey that `probe --json` wrote: no second look.", show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, from headers alone.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT once the new one is whole.")] = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Merge agents into one checkpoint. A killed merge resumes when the same command is run again."""
+    from agentmerge.cli.console import Bar, say, tell_warnings
+    from agentmerge.cli.tables import merge_summary, plan_summary
+    from agentmerge.engine.pipeline import merge as run
+    from agentmerge.engine.plan import Plan
+
+    wanted = o.build_recipe(
+        recipe,
+        base=base,
+        agents=agent,
+        method=method,
+        settings=set_,
+        seed=seed,
+        sections={
+            "inputs": {
+                "missing": missing,
+                "extra": extra,
+                "unchanged": unchanged,
+                "tokenizer_from": tokenizer_from,
+            },
+            "output": {"dtype": dtype, "rounding": rounding, "shard_size": shard_size},
+            "run": {
+                "workers": workers,
+                "block_size": block_size,
+                "runner": runner,
+                "survey": None if survey is None else str(survey),
+            },
+        },
+    )
+    if dry_run:
+        with Plan(wanted) as plan:
+            plan.check_output(out)
+            say(plan_summary(plan, out), as_json=json, quiet=quiet)
+            tell_warnings(plan.warnings, quiet)
+        return
+    try:
+        with Bar(quiet) as bar:
+            record = run(wanted, out, overwrite=overwrite, watch=bar)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted; the same command resumes.", err=True)
+        raise typer.Exit(130) from None
+    tell_warnings(record.warnings, quiet)
+    say(record if json else merge_summary(record, out), as_json=json, quiet=quiet)

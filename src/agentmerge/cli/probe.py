@@ -1,0 +1,51 @@
+"""The command `agentmerge probe`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentmerge.cli import options as o
+
+
+def probe(
+    recipe: o.RecipeFile = None,
+    base: o.Base = None,
+    agent: o.Agents = None,
+    method: o.Method = None,
+    set_: o.Settings = None,
+    missing: o.Missing = None,
+    extra: o.Extra = None,
+    unchanged: o.Unchanged = None,
+    workers: o.Workers = None,
+    block_size: o.BlockSize = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(help="Write everything to FILE, for `merge --survey FILE`; - prints it.", show_default=False),
+    ] = None,
+    quiet: o.Quiet = False,
+) -> None:
+    """See what the agents changed, without writing a model."""
+    from agentmerge.cli.console import Bar, say, tell_warnings
+    from agentmerge.cli.tables import overlap_table
+    from agentmerge.engine.pipeline import probe as run
+
+    wanted = o.build_recipe(
+        recipe,
+        base=base,
+        agents=agent,
+        method=method,
+        settings=set_,
+        sections={
+            "inputs": {"missing": missing, "extra": extra, "unchanged": unchanged},
+            "run": {"workers": workers, "block_size": block_size},
+        },
+    )
+    with Bar(quiet) as bar:
+        record = run(wanted, watch=bar)
+    tell_warnings(record.warnings, quiet)
+    if json is not None and str(json) != "-":
+        record.save(json)
+    say(record if str(json) == "-" else overlap_table(record.survey), as_json=str(json) == "-", quiet=quiet)

@@ -1,0 +1,134 @@
+"""Records as tables for people. Knows no work and prints nothing."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from agentmerge.cli.sizes import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from agentmerge.engine.plan import Plan
+    from agentmerge.methods.base import MergeMethod
+    from agentmerge.record import AgentRounding, MergeRecord, SurveySummary
+
+
+def overlap_table(survey: SurveySummary) -> Table:
+    """What each agent changed: the paper's figure 2 and table of scales in numbers."""
+    title = f"{survey.elements:,} merged elements, changed where |agent - base| > {survey.threshold:g}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("agent")
+    for column in ("density", "changed", "unique", "shared", "rho", "scale", "changed by exactly 1, 2, ..."):
+        table.add_column(column, justify="right")
+    for name, agent in survey.agents.items():
+        table.add_row(
+            name,
+            f"{agent.density:.2%}",
+            f"{agent.changed:,}",
+            f"{agent.unique:,}",
+            f"{agent.shared:,}",
+            "inf" if agent.overlap_unique_ratio is None else f"{agent.overlap_unique_ratio:.4f}",
+            "per tensor" if agent.scale is None else f"{agent.scale:.4f}",
+            " ".join(f"{count:,}" for count in agent.changed_by_exactly),
+        )
+    return table
+
+
+def rounding_table(rounding: Mapping[str, AgentRounding]) -> Table:
+    """What the output cast took away."""
+    table = Table(title="Rounding", title_justify="left")
+    table.add_column("agent")
+    table.add_column("changes lost by the cast", justify="right")
+    table.add_column("differences below the threshold", justify="right")
+    table.add_column("unique elements where the rescale survived", justify="right")
+    for name, agent in rounding.items():
+        table.add_row(name, *map(_percent, (agent.changed_lost, agent.below_threshold, agent.rescale_survived)))
+    return table
+
+
+def merge_summary(record: MergeRecord, out: Path) -> list[Any]:
+    """What a merge did, in short, and what to do next."""
+    output, seconds = record.output, record.timing["fold_seconds"] + record.timing["map_seconds"]
+    lines = [
+        f"Merged {', '.join(record.survey.agents)} into {out}: {record.tensors.merged} tensors, "
+        f"{format_size(output.bytes)} of {output.dtype} in {output.shards} file{'s' if output.shards > 1 else ''}, "
+        f"{seconds:.1f} s.",
+    ]
+    if record.tensors.copied:
+        lines.append(f"{len(record.tensors.copied)} tensors were copied; `agentmerge inspect {out}` says why.")
+    return [overlap_table(record.survey), rounding_table(record.rounding), "\n".join(lines)]
+
+
+def record_tables(record: MergeRecord) -> list[Any]:
+    """Everything a record holds, for people."""
+    sources = Table(title="Sources", title_justify="left")
+    for column in ("name", "source", "bytes"):
+        sources.add_column(column, overflow="fold")
+    for name, source in record.sources.items():
+        sources.add_row(name, source["source"], f"{sum(file['size'] for file in source['files']):,}")
+    output, method = record.output, record.recipe["method"]
+    settings = ", ".join(f"{key} {value}" for key, value in method.items() if key != "name")
+    lines = [
+        f"Method {method['name']}: {settings}",
+        f"Output: {output.bytes:,} bytes of {output.dtype}, rounding {output.rounding}, {output.shards} shards; "
+        f"{record.tensors.merged} tensors merged, {len(record.tensors.copied)} copied",
+        *(f"  copied {tensor.name}: {tensor.reason}" for tensor in record.tensors.copied[:20]),
+        *([f"  and {len(record.tensors.copied) - 20} more"] if len(record.tensors.copied) > 20 else []),
+        *(f"warning: {warning}" for warning in record.warnings),
+        "Versions: " + ", ".join(f"{name} {number}" for name, number in record.versions.items()),
+    ]
+    return [sources, overlap_table(record.survey), rounding_table(record.rounding), "\n".join(lines)]
+
+
+def plan_summary(plan: Plan, out: Path) -> str:
+    """What a merge would do, from headers alone."""
+    elements = sum(task.tensor.elements for task in plan.merged)
+    parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    copied = [task for task in plan.tasks if task.method is None]
+    tied = f"; {plan.tied.head} is tied to {plan.tied.embedding} and counts once" if plan.tied else ""
+    shards = len(plan.layout.shards)
+    lines = [
+        f"base    {plan.base.source}",
+        *(f"agent   {n} = {a.source} (weight {plan.recipe.agents[n].weight:g})" for n, a in plan.agents.items()),
+        f"method  {plan.recipe.method!r}",
+        f"tensors {len(plan.merged)} merged ({elements:,} elements), {len(copied)} copied{tied}",
+        f"read    {format_size(plan.input_bytes)} per pass",
+        f"write   {format_size(plan.output_bytes)} in {shards} file{'s' if shards > 1 else ''} to {out}",
+        f"disk    {format_size(plan.output_bytes)} needed, {format_size(shutil.disk_usage(parent).free)} free",
+        f"memory  about {format_size(plan.memory_bytes)} with {plan.workers} workers and blocks of "
+        f"{format_size(plan.block_size)}",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def methods_table(methods: Mapping[str, MergeMethod]) -> Table:
+    """Every method with its settings' defaults."""
+    table = Table(title="Methods", title_justify="left")
+    for column in ("name", "settings and defaults", "what it is"):
+        table.add_column(column, overflow="fold")
+    for name, method in methods.items():
+        settings = ", ".join(f"{key} {value}" for key, value in method.model_dump(mode="json").items() if key != "name")
+        table.add_row(name, settings, method.about.get(name) or (type(method).__doc__ or "").strip().split("\n")[0])
+    return table
+
+
+def method_text(method: MergeMethod) -> str:
+    """A method's formula, source and settings."""
+    cls = type(method)
+    lines = [inspect.cleandoc(sys.modules[cls.__module__].__doc__ or cls.__doc__ or ""), "", "Settings:"]
+    for name, field in cls.model_fields.items():
+        if name != "name":
+            about = inspect.cleandoc(field.description or "").replace("\n", " ")
+            lines.append(f"  {name} = {getattr(method, name)!r}: {about}")
+    return "\n".join(lines)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2%}"
