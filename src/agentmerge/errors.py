@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,10 @@ class SurveyError(MergeError, ValueError):
     """A saved survey does not belong to these sources or settings."""
 
 
+_UNION_TAG = re.compile(r".*\[.*\]|constrained-\w+")
+"""What pydantic puts into a path beside names: "literal['auto']", "constrained-int", "[key]"."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name: " Did you mean 'ram_plus'?" or, when nothing is near, the known names."""
     names = sorted(known)
@@ -72,10 +77,10 @@ def _complaint(item: Any, prefix: str, known: Mapping[str, Iterable[str]]) -> st
     inner = item.get("ctx", {}).get("error")
     if isinstance(inner, MergeError):
         return f"{prefix}{inner}"
-    parts = [str(part) for part in item["loc"] if "[" not in str(part) and "-" not in str(part)]
+    parts = [str(part) for part in item["loc"] if not _UNION_TAG.fullmatch(str(part))]
     path = ".".join(parts)
     if item["type"] == "extra_forbidden":
         return f"{prefix}{path}: unknown field.{did_you_mean(parts[-1], known.get('.'.join(parts[:-1]), ()))}"
     if item["type"] == "missing":
         return f"{prefix}{path}: missing."
-    return f"{prefix}{path}: {item['msg']}, found {item['input']!r:.80}."
+    return f"{prefix}{path}: {item['msg'].removeprefix('Value error, ')}, found {item['input']!r:.80}."

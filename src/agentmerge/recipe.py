@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from agentmerge.errors import RecipeError, complaints, did_you_mean
-from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.base import MergeMethod, no_truth_value
 from agentmerge.methods.registry import known_methods, resolve_method
 
 OUTPUT_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -34,6 +34,11 @@ def _as_list(value: Any) -> Any:
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: Any) -> Any:
+        return no_truth_value(value)
 
 
 class AgentSource(_Section):
@@ -66,8 +71,10 @@ class Rule(_Section):
             RecipeError: an unknown setting or a value out of range, with its path.
         """
         known = {*type(method).model_fields, *Rule.model_fields} - {"name"}
-        for field in self.settings.keys() - known:
-            raise RecipeError(f"{where}.{field}: unknown field.{did_you_mean(field, known)}")
+        unknown = [field for field in self.settings if field not in known]
+        if unknown:
+            lines = (f"{where}.{field}: unknown field.{did_you_mean(field, known)}" for field in unknown)
+            raise RecipeError("\n".join(lines))
         return method.varied(self.settings, where) if self.settings else method
 
 
@@ -94,7 +101,7 @@ class Run(_Section):
     """How the work is done; nothing here changes a byte of the result."""
 
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
-    block_size: Literal["auto"] | Annotated[ByteSize, Field(ge=4096)] = "auto"
+    block_size: Literal["auto"] | Annotated[ByteSize, Field(ge=4000)] = "auto"
     """Bytes of the base that one block holds."""
     runner: Literal["local"] = "local"
     survey: str | None = None
@@ -195,7 +202,7 @@ def read_yaml(path: Path) -> Any:
         raise RecipeError(f"{path}: can't be read as a recipe: {error}") from None
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise RecipeError(f"{path}: not valid YAML: {error}") from None
 
 

@@ -83,9 +83,11 @@ class Staging:
         _remove(self._aside)
 
     def _move_entries(self, names: Sequence[str]) -> None:
-        for name in names:
-            if (self.folder / name).exists():
-                (self.folder / name).replace(self.out / name)
+        moving = [name for name in names if (self.folder / name).exists()]
+        for name in reversed(moving):  # what a killed run moved already: never half of it beside half of this one
+            _remove(self.out / name)
+        for name in moving:
+            (self.folder / name).rename(self.out / name)
         sync_folder(self.out)
         self.discard()
 

@@ -45,6 +45,7 @@ class Writer:
         self._staging, self._layout = Staging(out, overwrite=overwrite), layout
         self._dirty = set(range(len(layout.shards)))
         self._lock = threading.Lock()
+        self._turn = tuple(threading.Lock() for _ in layout.shards)
         self._fds = OpenFiles(self._open_shard, most=64)
         with _told(self._staging.out):
             fresh = self._staging.create()
@@ -65,10 +66,12 @@ class Writer:
 
     def write(self, place: Place, start: int, array: Array) -> None:
         """Put elements [start, start + array.size) of a tensor in their place; from any thread."""
-        with self._lock:
-            self._dirty.add(place.shard)
-        with _told(self._staging.out), self._fds.borrow(self._layout.shards[place.shard].name) as fd:
+        shard = self._layout.shards[place.shard].name
+        # The kernel lets one thread at a time write into a file; waiting here costs less than spinning there.
+        with _told(self._staging.out), self._turn[place.shard], self._fds.borrow(shard) as fd:
             write_from(fd, array, place.offset + start * array.dtype.itemsize)
+        with self._lock:  # only now: a commit that began before the write has not synced it
+            self._dirty.add(place.shard)
 
     def commit(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Record finished work, once its data is on the disk."""

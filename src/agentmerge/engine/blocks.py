@@ -74,10 +74,10 @@ def map_block(
 
 def merge_stack(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts:
     """Merge one stack into `out`, [n] in the output dtype, by a kernel where one fits; the RoundingCounts."""
-    counts = method.fused(stack, survey, cast, out)
-    if counts is not None:
-        return counts
     with np.errstate(all="ignore"):
+        counts = method.fused(stack, survey, cast, out)
+        if counts is not None:
+            return counts
         merged = method.merge(stack, survey)
         out[:] = cast.apply(merged, stack.block.tensor.name, stack.block.start)
         if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
@@ -93,17 +93,18 @@ def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers) -> tuple
         return taken, {Copied(): Copied().observe(stack)}
     source = plan.base if task.taken_from == "base" else plan.agents[task.taken_from]
     values = _read(source, block, buffers, "base")
-    if values.dtype == DTYPES[task.cast.dtype]:
-        return values, {}
-    with np.errstate(all="ignore"):
-        stored = task.cast.apply(as_float32(values), task.tensor.name, block.start)
+    stored = values
+    if values.dtype != DTYPES[task.cast.dtype]:
+        with np.errstate(all="ignore"):
+            stored = task.cast.apply(as_float32(values), task.tensor.name, block.start)
     return stored, {Rounding(): _copied_counts(values, stored, len(plan.names))}
 
 
 def _copied_counts(values: Array, stored: Array, agents: int) -> RoundingCounts:
-    """Only overflow can go wrong in a copy; no agent's changes are at stake."""
-    overflow = int((np.isinf(as_float32(stored)) & np.isfinite(as_float32(values))).sum())
-    return replace(RoundingCounts.zero(agents), overflow=overflow)
+    """NaN, inf and overflow can go wrong in a copy; no agent's changes are at stake."""
+    finite = np.isfinite(values)
+    overflow = int((np.isinf(stored) & finite).sum())
+    return replace(RoundingCounts.zero(agents), overflow=overflow, non_finite=int((~finite).sum()))
 
 
 def _read(source: Checkpoint, block: Block, buffers: Buffers, row: str) -> Array:

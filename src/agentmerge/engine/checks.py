@@ -12,6 +12,8 @@ from agentmerge.survey.rounding import RoundingCounts
 from agentmerge.tensors import LEAF, Block, as_float32
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentmerge.checkpoint.reader import Checkpoint
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Plan, Task
@@ -27,7 +29,12 @@ def check_block(plan: Plan, task: Task, answers: Answers) -> None:
     if isinstance(found, IntegrityCounts) and (found.nan.any() or found.inf.any()):
         raise DataError(_non_finite_input(plan, task, found))
     for answer in answers.values():
-        if isinstance(answer, RoundingCounts) and (answer.overflow or answer.non_finite):
+        if not isinstance(answer, RoundingCounts):
+            continue
+        if answer.non_finite and task.method is None:
+            source = plan.base if task.taken_from == "base" else plan.agents[task.taken_from]
+            raise DataError(_non_finite(task, {task.taken_from: source}))
+        if answer.overflow or answer.non_finite:
             raise DataError(_overflow(task, answer))
 
 
@@ -58,7 +65,12 @@ def check_agents(plan: Plan, counts: OverlapCounts) -> list[str]:
 def _non_finite_input(plan: Plan, task: Task, found: IntegrityCounts) -> str:
     sources: dict[str, Checkpoint] = {"base": plan.base, **plan.agents}
     bad = (found.nan + found.inf).nonzero()[0]
-    lines = [_non_finite_source(name, sources[name], task) for i in bad if (name := list(sources)[i])]
+    names = [name for i in bad if (name := list(sources)[i]) not in task.absent]
+    return _non_finite(task, {name: sources[name] for name in names})
+
+
+def _non_finite(task: Task, sources: Mapping[str, Checkpoint]) -> str:
+    lines = [_non_finite_source(name, source, task) for name, source in sources.items()]
     return "\n".join(lines) + "\nExpected finite numbers. Use an earlier checkpoint of that training run."
 
 

@@ -42,7 +42,7 @@ class LocalRunner:
         def work(task: Task, block: Block, buffers: Buffers) -> Answers:
             return fold_block(plan, task, block, statistics, buffers)
 
-        return _run(plan, plan.merged, work, _ledger(phase, statistics, writer), watch)
+        return _run(plan, plan.merged, work, _ledger(phase, statistics, (), writer), watch)
 
     def map(
         self, plan: Plan, survey: Survey, statistics: Sequence[Statistic[Any]], writer: Writer, watch: Watch
@@ -56,14 +56,16 @@ class LocalRunner:
             return answers
 
         thresholds = dict.fromkeys([*(method.threshold for method in plan.methods), Rounding().threshold])
-        questions = [*statistics, Copied(), *(Rounding(threshold) for threshold in thresholds)]
-        return _run(plan, plan.tasks, work, _ledger("map", questions, writer), watch)
+        further = [Copied(), *(Rounding(threshold) for threshold in thresholds)]
+        return _run(plan, plan.tasks, work, _ledger("map", statistics, further, writer), watch)
 
 
-def _ledger(phase: str, questions: Sequence[Any], writer: Writer | None) -> Ledger:
+def _ledger(phase: str, asked: Sequence[Any], further: Sequence[Any], writer: Writer | None) -> Ledger:
+    """What is asked is part of the phase: a run with a saved survey can't go on from one without, nor the reverse."""
+    name = ": ".join([phase, ", ".join(statistic.key for statistic in asked)])
     if writer is None:
-        return Ledger(phase, questions)
-    return Ledger(phase, questions, writer.entries, writer.commit)
+        return Ledger(name, [*asked, *further])
+    return Ledger(name, [*asked, *further], writer.entries, writer.commit)
 
 
 def _run(
@@ -75,7 +77,7 @@ def _run(
 ) -> Survey:
     """Do every unfinished block of the tasks; the calling thread only collects, commits and reports."""
     jobs = [(task, block) for task in tasks for block in _unfinished(plan, task, ledger)]
-    watch.begin(ledger.phase, sum(plan.bytes_read(task, block) for task, block in jobs))
+    watch.begin(ledger.phase.partition(":")[0], sum(plan.bytes_read(task, block) for task, block in jobs))
     results: SimpleQueue[tuple[Task, Block, Answers] | BaseException] = SimpleQueue()
     with _Workers(min(plan.workers, len(jobs)), jobs, work, results):
         committed = time.monotonic()

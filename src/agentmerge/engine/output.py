@@ -29,7 +29,7 @@ def output_files(plan: Plan) -> Callable[[MergeRecord], dict[str, bytes]]:
         recipe.base,
         {name: recipe.agents[name].source for name in plan.names},
         recipe.method.name,
-        recipe.dump(),
+        {section: content for section, content in recipe.dump().items() if section != "run"},
         card_metadata(plan.base.folder),
     )
     if (index := index_json(plan.layout)) is not None:

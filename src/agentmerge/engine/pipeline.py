@@ -16,7 +16,7 @@ from agentmerge.engine.plan import Plan
 from agentmerge.engine.runner import Runner, Silent, Watch
 from agentmerge.engine.saved import adopt_survey, check_fingerprint
 from agentmerge.engine.tied import check_tied
-from agentmerge.errors import DataError, SourceError, SurveyError
+from agentmerge.errors import DataError, SourceError, SurveyError, shortened
 from agentmerge.kernels import cpu
 from agentmerge.record import AgentRounding, CopiedTensor, MergeRecord, ProbeRecord, SurveySummary, Tensors
 from agentmerge.survey.copied import Copied
@@ -169,7 +169,7 @@ def _record(plan: Plan, survey: Survey, after: Survey, warnings: list[str], timi
         },
         tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
         output=output_facts(plan),
-        warnings=[*plan.warnings, *warnings],
+        warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after)],
         timing=timing,
     )
 
@@ -190,6 +190,13 @@ def _copied(plan: Plan, after: Survey) -> list[CopiedTensor]:
         for task in plan.tasks
         if task.method is None
     ]
+
+
+def _copied_warnings(plan: Plan, after: Survey) -> list[str]:
+    names = [task.tensor.name for task in plan.tasks if task.method is None]
+    differing = [name for name in names if _differing(plan, name, after)]
+    found = f"copied although agents differ in them (tensors.copied tells which): {shortened(differing)}"
+    return [found] if differing else []
 
 
 def _differing(plan: Plan, tensor: str, after: Survey) -> str:

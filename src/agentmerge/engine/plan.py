@@ -98,6 +98,13 @@ class Plan:
         self.tasks = tuple(
             self._task(spec, decisions[spec.name]) for spec in self.alignment.specs if not self._is_tied_head(spec)
         )
+        if self.tied and decisions[self.tied.head] != decisions[self.tied.embedding]:
+            self.warnings.append(f"{self.tied.head} is tied to {self.tied.embedding}: the rules of the latter hold")
+        if not any(task.tensor.elements for task in self.merged):
+            raise RecipeError(
+                "nothing to merge: the rules take every tensor from one source, or the base has no "
+                f"{', '.join(sorted(MERGEABLE))} tensor that holds an element. Check base and rules."
+            )
 
     def _opened(self, source: str, who: str) -> FolderCheckpoint:
         try:
@@ -119,14 +126,17 @@ class Plan:
         tied = self.tied is not None and spec.name == self.tied.embedding
         places = (place, self.layout.places[self.tied.head]) if tied and self.tied else (place,)
         merged = decision.take is None and spec.dtype in MERGEABLE
+        absent = self.alignment.lacking.get(spec.name, frozenset()) | decision.skip
+        if decision.take is not None:
+            absent |= set(self.names) - {decision.take}
         reason = "" if merged else decision.reason or f"{spec.dtype} tensors are not merged"
         return Task(
             tensor=spec,
             places=places,
             cast=Cast(place.spec.dtype, self.recipe.output.rounding, self.recipe.seed),
             method=decision.method if merged else None,
-            taken_from=decision.take or "base",
-            absent=self.alignment.lacking.get(spec.name, frozenset()) | decision.skip,
+            taken_from="base" if decision.take is None or decision.take in absent else decision.take,
+            absent=absent,
             reason=reason,
         )
 

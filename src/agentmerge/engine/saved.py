@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,8 @@ from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.statistic import Survey
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agentmerge.engine.plan import Plan
     from agentmerge.survey.integrity import IntegrityCounts
 
@@ -32,7 +35,8 @@ def adopt_survey(plan: Plan) -> Survey:
     for method in plan.methods:
         for statistic in (method.overlap, *method.ask(survey)):
             if statistic.key in saved.answers:
-                survey.adopt(statistic, saved.answers[statistic.key])
+                with _readable(path):
+                    survey.adopt(statistic, saved.answers[statistic.key])
     return survey
 
 
@@ -41,11 +45,23 @@ def check_fingerprint(plan: Plan, found: IntegrityCounts) -> None:
     path = plan.recipe.run.survey
     if path is None:
         return
-    saved = Integrity().decode(ProbeRecord.load(path).answers[Integrity().key]["total"])
+    with _readable(path):
+        saved = Integrity().decode(ProbeRecord.load(path).answers[Integrity().key]["total"])
     bad = np.nonzero(saved.fingerprint != found.fingerprint)[0]
     if bad.size:
         names = ", ".join(("base", *plan.names)[i] for i in bad)
         raise SurveyError(f"{path}: the data of {names} changed since this survey was made. Probe again.")
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Turn what a hand-made file breaks into a SurveyError."""
+    try:
+        yield
+    except SurveyError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise SurveyError(f"{path}: its answers are not what a probe writes ({error!r:.80}). Probe again.") from error
 
 
 def _check_sources(plan: Plan, saved: ProbeRecord, path: str) -> None:

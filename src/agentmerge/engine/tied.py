@@ -38,13 +38,12 @@ def tied_pair(base: Checkpoint, config: Mapping[str, Any]) -> TiedPair | None:
     """The base's stored head and embedding where its config ties them; None without a stored head or a tie."""
     text = config.get("text_config")
     tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings") if isinstance(text, dict) else None)
-    heads = [name for name in base.specs if name.endswith(HEADS)]
-    embeddings = [name for name in base.specs if name.endswith(EMBEDDINGS)]
-    if tied is not True or len(heads) != 1 or len(embeddings) != 1:
+    embeddings = [spec for name, spec in base.specs.items() if name.endswith(EMBEDDINGS)]
+    if tied is not True or len(embeddings) != 1:
         return None
-    head, embedding = base.specs[heads[0]], base.specs[embeddings[0]]
-    alike = head.shape == embedding.shape and head.dtype == embedding.dtype
-    return TiedPair(embedding.name, head.name) if alike else None
+    kind = (embeddings[0].shape, embeddings[0].dtype)
+    heads = [name for name, spec in base.specs.items() if name.endswith(HEADS) and (spec.shape, spec.dtype) == kind]
+    return TiedPair(embeddings[0].name, heads[0]) if len(heads) == 1 else None
 
 
 def check_tied(pair: TiedPair, sources: Mapping[str, Checkpoint]) -> None:

@@ -12,10 +12,8 @@ from agentmerge.kernels.vectors import (
     fill_f32,
     fill_u32,
     fill_u64,
-    float_to_half,
     floor,
     from_bits,
-    half_to_float,
     inlined,
     interleave,
     load_f32,
@@ -42,10 +40,10 @@ _W0, _W1 = WEYL
 _LOW = 0xFFFFFFFF
 _TWO_32 = 2.0**32
 _INFINITY = float("inf")
-_HALF_MANTISSA, _HALF_LOWEST = (
-    10,
-    127 - 14,
-)  # stored mantissa bits, biased exponent of the smallest normal number
+_HALF_MANTISSA, _HALF_LOWEST = 10, 127 - 14  # stored mantissa bits, biased exponent of the smallest normal number
+_HALF_BIAS = 127 - 15 << 23
+_HALF_SMALLEST, _HALF_NORMAL = _HALF_LOWEST << 23, 2.0**-14  # the smallest normal number's bits, and itself
+_HALF_OVERFLOW = 2.0**16
 
 
 @inlined
@@ -61,10 +59,13 @@ def decode(address: int, code: int, element: int) -> Lanes:
 
 @inlined
 def _from_half(stored: Lanes) -> Lanes:
-    """float32 of float16; a NaN keeps its bits as in numpy, where the hardware would quiet it."""
-    value, bits = half_to_float(stored), widen(stored)
-    nan = (bits & 0x8000) << 16 | (bits & 0x7FFF) << 13 | INF
-    return select(value != value, from_bits(nan), value)
+    """float32 of float16 bits, NaN's included; by integers, as the instruction quiets NaN and not every CPU has it."""
+    wide = widen(stored)
+    size = (wide & 0x7FFF) << 13
+    normal = from_bits(size + _HALF_BIAS)
+    small = from_bits(size + _HALF_SMALLEST) - _HALF_NORMAL
+    value = select(size < 1 << 23, small, select(size < 0x7C00 << 13, normal, from_bits(size | INF)))
+    return from_bits(bits_of(value) | (wide & 0x8000) << 16)
 
 
 @inlined
@@ -75,7 +76,18 @@ def encode(value: Lanes, address: int, code: int, element: int) -> None:
     elif code == BF16:
         store(address + 2 * element, narrow(bits_of(value) >> 16))
     else:
-        store(address + 2 * element, float_to_half(value))
+        store(address + 2 * element, _half_bits(value))
+
+
+@inlined
+def _half_bits(value: Lanes) -> Lanes:
+    """The float16 bits of float32 values that are float16 numbers; adding 0.5 lines the subnormals up."""
+    bits, size = bits_of(value), magnitude(value)
+    small = bits_of(size + 0.5)
+    normal = bits_of(size) - _HALF_BIAS >> 13
+    finite = select(size < _HALF_NORMAL, small, normal)
+    special = select(size == size, fill_u32(0x7C00), fill_u32(0x7E00))
+    return narrow(select(size < _INFINITY, finite, special) & 0x7FFF | bits >> 16 & 0x8000)
 
 
 @inlined
@@ -85,7 +97,7 @@ def round_to(value: Lanes, code: int, draw: bool, random: Lanes) -> Lanes:
         return value
     if code == BF16:
         return _to_bfloat16(value, draw, random)
-    return half_to_float(float_to_half(_to_half_steps(value, random) if draw else value))
+    return _to_half(value, draw, random)
 
 
 @inlined
@@ -101,17 +113,30 @@ def _to_bfloat16(value: Lanes, draw: bool, random: Lanes) -> Lanes:
 
 
 @inlined
-def _to_half_steps(value: Lanes, random: Lanes) -> Lanes:
-    """`stochastic_round` for float16, exact in float32: afterwards `float_to_half` changes overflows alone."""
+def _to_half(value: Lanes, draw: bool, random: Lanes) -> Lanes:
     size = magnitude(value)
+    rounded = _drawn_half(size, random) if draw else _nearest_half(size)
+    rounded = select(rounded < _HALF_OVERFLOW, rounded, from_bits(fill_u32(INF)))
+    return from_bits(bits_of(select(size == size, rounded, size)) | bits_of(value) & SIGN)
+
+
+@inlined
+def _nearest_half(size: Lanes) -> Lanes:
+    """To 10 stored bits; below the normal numbers to multiples of 2^-24, which is what 0.5 can be increased by."""
+    bits = bits_of(size)
+    normal = from_bits(bits + 0xFFF + (bits >> 13 & 1) & 0xFFFFE000)
+    return select(size < _HALF_NORMAL, size + 0.5 - 0.5, normal)
+
+
+@inlined
+def _drawn_half(size: Lanes, random: Lanes) -> Lanes:
+    """`stochastic_round` for float16, but for overflow; every step is exact in float32."""
     exponent = maximum(bits_of(size) >> 23, fill_u32(_HALF_LOWEST))
     steps = size * from_bits(fill_u32(2 * 127 + _HALF_MANTISSA) - exponent << 23)
     whole = floor(steps)
-    finite = size < _INFINITY
-    fraction = select(finite, steps - whole, fill_f32(0.0))
+    fraction = select(size < _INFINITY, steps - whole, fill_f32(0.0))
     up = to_integer(ceil(fraction * _TWO_32)) > random
-    rounded = select(up, whole + 1.0, whole) * from_bits(exponent - _HALF_MANTISSA << 23)
-    return from_bits(bits_of(select(finite, rounded, size)) | bits_of(value) & SIGN)
+    return select(up, whole + 1.0, whole) * from_bits(exponent - _HALF_MANTISSA << 23)
 
 
 @inlined

@@ -53,7 +53,7 @@ MIX = 0x9E3779B1
 _LOW = 0xFFFFFFFF
 _WORDS = LEAF // LANES
 _INFINITY = float("inf")
-_NOTHING, _EVERY = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
+_NOTHING, _EVERY = np.uint64(0), np.uint64(2**LANES - 1)
 _SOURCES = sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
 
 
@@ -153,7 +153,7 @@ def _overlap(
             agent = decode(addresses[t + 1], codes[t + 1], i)
             size = magnitude(agent - base)
             worst = maximum(worst, bits_of(size))
-            changed[t, i - start >> 6] = word(size > threshold)
+            changed[t, (i - start) // LANES] = word(size > threshold)
             different[t] += population(word(bits_of(agent) != bits_of(base)))
     return largest(worst)
 
@@ -201,7 +201,7 @@ def count(
         last = min(first + LEAF, elements)
         for a in range(agents + 1):
             fingerprint[a] += _fingerprint(addresses[a], codes[a], first, last, key, start)
-        changed[:, last - first >> 6 :] = 0
+        changed[:, (last - first) // LANES :] = 0
         worst = _overlap(addresses, codes, first, last, threshold, changed, different)
         _tally(changed, at_least, exactly)
         if worst >= INF:

@@ -33,17 +33,16 @@ class Vector(types.Type):  # type: ignore[misc]
         self.kind, self.lanes = kind, lanes
         super().__init__(name=f"Vector({kind}, {lanes})")
 
-    def llvm(self, kind: str = "") -> Any:
-        """The LLVM type, or that of as many lanes of another kind."""
-        kind = kind or self.kind
-        named = {"float": ir.FloatType, "half": ir.HalfType}
-        return ir.VectorType(named[kind]() if kind in named else ir.IntType(int(kind[1:])), self.lanes)
+    @property
+    def llvm(self) -> Any:
+        """The LLVM type."""
+        return ir.VectorType(ir.FloatType() if self.kind == "float" else ir.IntType(int(self.kind[1:])), self.lanes)
 
 
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, vector: Vector) -> None:
-        super().__init__(manager, vector, vector.llvm())
+        super().__init__(manager, vector, vector.llvm)
 
 
 F32, U32, U16, U8, MASK = (Vector(kind) for kind in ("float", "i32", "i16", "i8", "i1"))
@@ -78,16 +77,16 @@ def _call(builder: Any, name: str, result: Any, *values: Any) -> Any:
 
 def _splat(builder: Any, scalar: Any, vector: Vector) -> Any:
     """The scalar in every lane."""
-    wanted = vector.llvm().element
+    wanted = vector.llvm.element
     if scalar.type != wanted:
         scalar = (builder.fptrunc if vector.kind == "float" else builder.trunc)(scalar, wanted)
-    one = builder.insert_element(ir.Constant(vector.llvm(), ir.Undefined), scalar, ir.IntType(32)(0))
+    one = builder.insert_element(ir.Constant(vector.llvm, ir.Undefined), scalar, ir.IntType(32)(0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), vector.lanes), None))
 
 
 def _load(vector: Vector) -> Callable[..., Any]:
     def build(builder: Any, address: Any) -> Any:
-        return builder.load(builder.inttoptr(address, vector.llvm().as_pointer()), align=1)
+        return builder.load(builder.inttoptr(address, vector.llvm.as_pointer()), align=1)
 
     return _operation(vector, build)
 
@@ -108,7 +107,7 @@ def _largest(builder: Any, values: Any) -> Any:
 
 def _interleave(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """a0 b0 c0 d0 a1 b1 ... as 32-bit lanes."""
-    a, b, c, d = (builder.trunc(quarter, U64.llvm("i32")) for quarter in (a, b, c, d))
+    a, b, c, d = (builder.trunc(quarter, ir.VectorType(ir.IntType(32), U64.lanes)) for quarter in (a, b, c, d))
 
     def joined(left: Any, right: Any, order: list[int]) -> Any:
         return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order))
@@ -123,18 +122,16 @@ load_f32, load_u16, load_u64 = _load(F32), _load(U16), _load(U64)
 store = _operation(types.int64, _store)
 fill_f32, fill_u64, fill_u32, fill_u16, fill_u8 = (_fill(vector) for vector in (F32, U64, U32, U16, U8))
 steps_u64 = _operation(
-    U64, lambda b, first: b.add(_splat(b, first, U64), ir.Constant(U64.llvm(), list(range(U64.lanes))))
+    U64, lambda b, first: b.add(_splat(b, first, U64), ir.Constant(U64.llvm, list(range(U64.lanes))))
 )
 """first, first + 1, first + 2, ..."""
 
-bits_of = _operation(U32, lambda b, x: b.bitcast(x, U32.llvm()))
-from_bits = _operation(F32, lambda b, x: b.bitcast(x, F32.llvm()))
-half_to_float = _operation(F32, lambda b, x: b.fpext(b.bitcast(x, U16.llvm("half")), F32.llvm()))
-float_to_half = _operation(U16, lambda b, x: b.bitcast(b.fptrunc(x, U16.llvm("half")), U16.llvm()))
-widen = _operation(U32, lambda b, x: b.zext(x, U32.llvm()))
-narrow = _operation(U16, lambda b, x: b.trunc(x, U16.llvm()))
-to_float = _operation(F32, lambda b, x: b.uitofp(x, F32.llvm()))
-to_integer = _operation(U32, lambda b, x: b.fptoui(x, U32.llvm()))
+bits_of = _operation(U32, lambda b, x: b.bitcast(x, U32.llvm))
+from_bits = _operation(F32, lambda b, x: b.bitcast(x, F32.llvm))
+widen = _operation(U32, lambda b, x: b.zext(x, U32.llvm))
+narrow = _operation(U16, lambda b, x: b.trunc(x, U16.llvm))
+to_float = _operation(F32, lambda b, x: b.uitofp(x, F32.llvm))
+to_integer = _operation(U32, lambda b, x: b.fptoui(x, U32.llvm))
 interleave = _operation(U32, _interleave)
 
 magnitude = _operation(F32, lambda b, x: _call(b, f"llvm.fabs.v{LANES}f32", x.type, x))
@@ -144,9 +141,11 @@ maximum = _operation(lambda x, y: x(x, y), lambda b, x, y: b.select(b.icmp_unsig
 largest = _operation(types.int64, _largest)
 total = _operation(types.uint64, lambda b, x: _call(b, f"llvm.vector.reduce.add.v{U64.lanes}i64", x.type.element, x))
 
-ones = _operation(U8, lambda b, mask: b.zext(mask, U8.llvm()))
-word = _operation(types.uint64, lambda b, mask: b.bitcast(mask, ir.IntType(LANES)))
-mask = _operation(MASK, lambda b, word: b.bitcast(word, MASK.llvm()))
+ones = _operation(U8, lambda b, mask: b.zext(mask, U8.llvm))
+word = _operation(
+    types.uint64, lambda b, mask: b.zext(b.bitcast(mask, ir.IntType(LANES)), ir.IntType(64))
+)
+mask = _operation(MASK, lambda b, word: b.bitcast(b.trunc(word, ir.IntType(LANES)), MASK.llvm))
 population = _operation(types.int64, lambda b, word: _call(b, "llvm.ctpop.i64", word.type, word))
 select = _operation(lambda which, yes, no: yes(which, yes, no), lambda b, which, yes, no: b.select(which, yes, no))
 

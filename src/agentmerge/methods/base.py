@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from agentmerge.errors import RecipeError, complaints
 from agentmerge.survey.overlap import THRESHOLD, Overlap
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Statistic, Survey
     from agentmerge.tensors import Array, Cast, Stack
+
+
+def no_truth_value(value: Any) -> Any:
+    """The value, unless it is true or false, which Python and so pydantic would count as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("expected a number or text, not true or false (YAML reads yes, no, on and off so)")
+    return value
 
 
 class MergeMethod(BaseModel, ABC):
@@ -51,6 +58,12 @@ class MergeMethod(BaseModel, ABC):
             return data
         name = cls.aliases.get(data["name"], data["name"])
         return {**cls.presets.get(name, {}), **data, "name": name}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        numeric = cls.model_fields[info.field_name or "name"].annotation in (int, float)
+        return no_truth_value(value) if numeric else value
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ def resolve_method(settings: str | dict[str, Any]) -> MergeMethod:
     Raises:
         RecipeError: no or an unknown name; a setting is unknown or out of range.
     """
+    if not isinstance(settings, str | dict):
+        raise RecipeError(f"method: expected a name or a mapping with a name, found {settings!r:.80}.")
     chosen = {"name": settings} if isinstance(settings, str) else dict(settings)
     name = chosen.get("name")
     if not isinstance(name, str):

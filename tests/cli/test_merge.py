@@ -1,0 +1,121 @@
+"""agentmerge merge, as a user calls it."""
+
+import json
+
+import pytest
+import yaml
+
+from agentmerge.record import MergeRecord
+
+
+def test_merge_writes_a_checkpoint_and_says_what_it_did(run, sources, tmp_path):
+    ran = run("merge", *sources, "--out", str(tmp_path / "out"))
+    assert ran.code == 0
+    assert "rho" in ran.out
+    assert "Merged code, tool" in ran.out
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_the_default_method_is_the_papers(run, sources, tmp_path):
+    run("merge", *sources, "--out", str(tmp_path / "out"))
+    method = MergeRecord.load(tmp_path / "out").recipe["method"]
+    assert method == {
+        "name": "ram_plus",
+        "threshold": 1e-5,
+        "rescale": 0.1,
+        "clip": 2.0,
+        "curve": "linear",
+        "scope": "model",
+    }
+
+
+def test_options_reach_the_recipe(run, sources, tmp_path):
+    ran = run(
+        *("merge", *sources, "--out", str(tmp_path / "out"), "--method", "ram+s", "--set", "rescale=0.3"),
+        *("--dtype", "float32", "--rounding", "stochastic", "--seed", "7", "--shard-size", "1MB"),
+        *("--workers", "1", "--block-size", "64KB", "--missing", "base", "--extra", "ignore", "--json"),
+    )
+    recipe = json.loads(ran.out)["recipe"]
+    assert (recipe["method"]["name"], recipe["method"]["rescale"]) == ("ram_plus_soft", 0.3)
+    assert recipe["output"] == {"dtype": "float32", "rounding": "stochastic", "shard_size": 1_000_000}
+    assert (recipe["run"]["workers"], recipe["run"]["block_size"], recipe["seed"]) == (1, 64_000, 7)
+    assert (recipe["inputs"]["missing"], recipe["inputs"]["extra"]) == ("base", "ignore")
+
+
+def test_a_recipe_file_does_what_the_options_do(run, sources, agents, tmp_path):
+    recipe = {
+        "base": f"{agents}/base",
+        "agents": {"tool": f"{agents}/tool", "code": f"{agents}/code"},
+        "method": {"name": "ram_plus", "rescale": 0.2},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    assert run("merge", str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "a"), "--quiet").code == 0
+    run("merge", *sources, "--set", "rescale=0.2", "--out", str(tmp_path / "b"), "--quiet")
+    assert (tmp_path / "a/model.safetensors").read_bytes() == (tmp_path / "b/model.safetensors").read_bytes()
+
+
+def test_options_beside_a_recipe_file_win(run, agents, tmp_path):
+    recipe = {"base": f"{agents}/base", "agents": {"code": f"{agents}/code"}, "method": "ram_plus"}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    run("merge", str(tmp_path / "recipe.yaml"), "--set", "clip=0.5", "--out", str(tmp_path / "out"))
+    method = MergeRecord.load(tmp_path / "out").recipe["method"]
+    assert (method["clip"], method["rescale"]) == (0.5, 0.1)
+
+
+def test_a_dry_run_tells_tensors_bytes_memory_and_disk_and_writes_nothing(run, sources, tmp_path):
+    ran = run("merge", *sources, "--out", str(tmp_path / "out"), "--dry-run")
+    assert ran.code == 0
+    for word in ("50 merged (1,969,088 elements)", "read", "write", "disk", "memory", "free"):
+        assert word in ran.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_quiet_prints_nothing(run, sources, tmp_path):
+    ran = run("merge", *sources, "--out", str(tmp_path / "out"), "--quiet")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
+def test_a_taken_out_is_refused_with_exit_2_and_overwrite_replaces_it(run, sources, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "precious").write_text("mine")
+    ran = run("merge", *sources, "--out", str(out))
+    assert ran.code == 2
+    assert "OutputError" in ran.err
+    assert "--overwrite" in ran.err
+    assert "Traceback" not in ran.err
+    assert (out / "precious").read_text() == "mine"
+    assert run("merge", *sources, "--out", str(out), "--overwrite").code == 0
+    assert not (out / "precious").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--method", "ram_pluss"), "Did you mean 'ram_plus'?"),
+        (("--set", "rescal=1"), "method.rescal: unknown field. Did you mean 'rescale'?"),
+        (("--set", "rescale=-1"), "method.rescale"),
+        (("--set", "rescale=much"), "method.rescale"),
+        (("--set", "rescale"), "expected FIELD=VALUE"),
+        (("--dtype", "bf16"), "output.dtype"),
+        (("--shard-size", "5 bananas"), "output.shard_size"),
+        (("--workers", "0"), "run.workers"),
+        (("--agent", "code=/nowhere"), "'code' is given twice"),
+        (("--agent", "other=/nowhere/at/all"), "agent 'other': '/nowhere/at/all'"),
+        (("--agent", "bad name=x"), "agents.bad name"),
+        (("--tokenizer-from", "cod"), "Did you mean 'code'?"),
+    ],
+)
+def test_a_wrong_option_is_one_calm_message_with_its_path(run, sources, tmp_path, args, said):
+    ran = run("merge", *sources, *args, "--out", str(tmp_path / "out"))
+    assert ran.code == 2
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_inputs_it_says_what_is_needed(run, tmp_path):
+    ran = run("merge", "--out", str(tmp_path / "out"))
+    assert ran.code == 2
+    assert "--base SOURCE and --agent NAME=SOURCE" in ran.err
