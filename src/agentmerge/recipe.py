@@ -46,6 +46,8 @@ class AgentSource(_Section):
 
     source: str = Field(min_length=1)
     weight: float = 1.0
+    importance: str | None = None
+    """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
 
 
 class Rule(_Section):
@@ -133,16 +135,32 @@ class Recipe(_Section):
         return value if isinstance(value, MergeMethod) else resolve_method(value)
 
     @model_validator(mode="after")
+    def _seeded(self) -> Self:
+        object.__setattr__(self, "method", self.method.seeded(self.seed))
+        return self
+
+    @model_validator(mode="after")
     def _names_known(self) -> Self:
         if "base" in self.agents:
             raise RecipeError("agents.base: 'base' is the base's own name. Give this agent another name.")
+        self.method.check(self.agent_names)
         _check_name("inputs.tokenizer_from", self.inputs.tokenizer_from, ("base", *self.agents))
         for i, rule in enumerate(self.rules):
             if rule.take is not None:
                 _check_name(f"rules.{i}.take", rule.take, ("base", *self.agents))
             for name in rule.skip:
                 _check_name(f"rules.{i}.skip", name, self.agents)
-            rule.applied_to(self.method, f"rules.{i}")
+            rule.applied_to(self.method, f"rules.{i}").check(self.agent_names)
+        return self
+
+    @model_validator(mode="after")
+    def _importance_given(self) -> Self:
+        lacking = [name for name in self.agent_names if self.agents[name].importance is None]
+        if "importance" in self.method.reads and lacking:
+            raise RecipeError(
+                f"agents.{lacking[0]}.importance: missing, method '{self.method.name}' reads the importance of every "
+                "agent. Make it with `agentmerge importance`."
+            )
         return self
 
     @classmethod

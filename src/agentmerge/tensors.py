@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 from agentmerge.randomness import random_bits, stream_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rounding = Literal["nearest", "stochastic"]
@@ -88,12 +88,42 @@ class Stack:
     weights: tuple[float, ...] = ()
     extra: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
     """What a method asked to read beside the weights, for example "importance"."""
+    tau: Array | None = None
+    """Task vectors that a wrapping method made, float32 [agents, n]; None: those of the agents themselves."""
 
     def task_vectors(self) -> Array:
         """tau[t] = float32(agent[t]) - float32(base), float32 [agents, n]."""
+        if self.tau is not None:
+            return self.tau
         base = as_float32(self.base)
         with np.errstate(over="ignore", invalid="ignore"):
             return np.stack([as_float32(agent) - base for agent in self.agents])
+
+    def values(self, agent: int) -> Array:
+        """An agent's own numbers, float32 [n]; base + tau where a wrapping method made the task vectors."""
+        return as_float32(self.agents[agent]) if self.tau is None else as_float32(self.base) + self.tau[agent]
+
+    def weight(self) -> Array:
+        """The agents' weights, float32 [agents]; 1 where none are given."""
+        return np.array(self.weights or (1.0,) * len(self.agents), np.float32)
+
+    def pieces(self, elements: int = 32 * LEAF) -> Iterator[Stack]:
+        """The same stack in consecutive parts that fit a processor's cache; views, no copies.
+
+        Args:
+            elements: of a part, a multiple of LEAF.
+        """
+        for low in range(0, self.base.size, elements):
+            part = slice(low, min(low + elements, self.base.size))
+            first = self.block.start
+            yield replace(
+                self,
+                block=Block(self.block.tensor, first + part.start, first + part.stop),
+                base=self.base[part],
+                agents=tuple(agent[part] for agent in self.agents),
+                extra={name: tuple(array[part] for array in arrays) for name, arrays in self.extra.items()},
+                tau=None if self.tau is None else self.tau[:, part],
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agentmerge.kernels import cpu
 from agentmerge.methods.ram import Ram
 from agentmerge.randomness import random_bits
-from agentmerge.survey.integrity import Integrity, IntegrityCounts, fingerprint_key
+from agentmerge.survey.integrity import MIX, Integrity, IntegrityCounts, fingerprint_key
 from agentmerge.survey.overlap import Overlap, OverlapCounts
 from agentmerge.survey.rounding import RoundingCounts, observe_rounding
 from agentmerge.survey.statistic import Survey
@@ -83,7 +83,9 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(
         _stack(base, values, start),
         draw(st.sampled_from([0.0, 1e-5, 1e-3, 1e30])),
-        draw(st.sampled_from([ones, 1 + random.random(agents).astype(np.float32), ones + (random.random(agents) < 0.5)])),
+        draw(
+            st.sampled_from([ones, 1 + random.random(agents).astype(np.float32), ones + (random.random(agents) < 0.5)])
+        ),
         draw(st.sampled_from([ones, random.standard_normal(agents).astype(np.float32), ones * 0, -ones])),
     )
 
@@ -128,9 +130,7 @@ def _merged(case: Case, cast: Cast) -> tuple[Array, RoundingCounts]:
     stack = case.stack
     out = np.full(stack.base.size, 7, DTYPES[cast.dtype])
     draw = cast.key(stack.block.tensor.name) if cast.rounding == "stochastic" else None
-    tally = cpu.ram(
-        stack.base, stack.agents, case.threshold, case.scale, case.weight, out, draw, stack.block.start
-    )
+    tally = cpu.ram(stack.base, stack.agents, case.threshold, case.scale, case.weight, out, draw, stack.block.start)
     return out, RoundingCounts(*tally)
 
 
@@ -298,6 +298,24 @@ def test_only_three_dtypes_and_1_to_64_agents_are_supported() -> None:
     assert not cpu.supports(np.ones(8, np.float16)[::2], (half,))
 
 
+def test_arrays_of_other_sizes_strides_or_dtypes_are_refused() -> None:
+    base, ones = np.ones(128, np.float32), np.ones(1, np.float32)
+    with pytest.raises(ValueError, match=r"found float32 \[127\].*expected contiguous"):
+        cpu.count(base, (base[1:],), 1e-5, 0, 0)
+    with pytest.raises(ValueError, match="strides"):
+        cpu.integrity(base[::2], (base[::2],), 0, 0)
+    with pytest.raises(ValueError, match="float64"):
+        cpu.ram(base, (base,), 1e-5, ones, ones, np.empty(128), None, 0)
+
+
+def test_constants_equal_those_of_the_definitions() -> None:
+    from agentmerge.kernels import counting, floats, vectors
+
+    assert counting.MIX == MIX
+    assert {name: cpu._CODES[DTYPES[name]] for name in FLOATS} == {n: getattr(floats, n) for n in FLOATS}
+    assert cpu._LANES % vectors.LANES == 0
+
+
 def _run(program: str, **environment: str) -> str:
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
@@ -314,8 +332,8 @@ def test_the_kernels_work_where_no_cache_can_be_written(tmp_path: Path) -> None:
     blocked.write_text("no folder")
     program = (
         "import numba.core.caching as c; c.CacheImpl._locator_classes = [c.UserProvidedCacheLocator]\n"
-        "from agentmerge.kernels import cpu, loops; cpu.warm_up()\n"
-        "print(loops.count.stats.cache_path)"
+        "from agentmerge.kernels import cpu, counting; cpu.warm_up()\n"
+        "print(counting.count.stats.cache_path)"
     )
     assert _run(program).strip() == "None"
     assert _run("from agentmerge.kernels import cpu; cpu.warm_up()", NUMBA_CACHE_DIR=str(blocked / "x")) == ""

@@ -42,7 +42,17 @@ def read_stack(plan: Plan, task: Task, block: Block, buffers: Buffers) -> Stack:
     """The block of the base and of every agent; an absent agent is the base itself."""
     base = _read(plan.base, block, buffers, "base")
     agents = [base if n in task.absent else _read(plan.agents[n], block, buffers, n) for n in plan.names]
-    return Stack(block, base, tuple(agents), plan.names, plan.weights)
+    extra = {
+        kind: tuple(_extra(plan, task, block, buffers, kind, t) for t in range(len(plan.names))) for kind in plan.extra
+    }
+    return Stack(block, base, tuple(agents), plan.names, plan.weights, extra)
+
+
+def _extra(plan: Plan, task: Task, block: Block, buffers: Buffers, kind: str, t: int) -> Array:
+    """What is read beside one agent's weights; zeros for an absent agent."""
+    if plan.names[t] in task.absent:
+        return np.zeros(block.elements, np.float32)
+    return _read(plan.extra[kind][t], block, buffers, f"{plan.names[t]}.{kind}")
 
 
 def fold_block(plan: Plan, task: Task, block: Block, statistics: Sequence[Statistic[Any]], buffers: Buffers) -> Answers:
@@ -78,12 +88,23 @@ def merge_stack(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, o
         counts = method.fused(stack, survey, cast, out)
         if counts is not None:
             return counts
-        merged = method.merge(stack, survey)
-        out[:] = cast.apply(merged, stack.block.tensor.name, stack.block.start)
-        if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
-            same = merged == as_float32(stack.base)
-            out[same] = stack.base[same]
-        return Rounding(method.threshold).observe(stack, merged, out, cast)
+        if method.reach == "tensor":
+            return _merge_plainly(method, stack, survey, cast, out)
+        first, rounding, total = stack.block.start, Rounding(method.threshold), RoundingCounts.zero(len(stack.agents))
+        for piece in stack.pieces():
+            part = out[piece.block.start - first : piece.block.stop - first]
+            total = rounding.combine(total, _merge_plainly(method, piece, survey, cast, part))
+        return total
+
+
+def _merge_plainly(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts:
+    """By the method's definition; the cast and the counts are the same for every method."""
+    merged = method.merge(stack, survey)
+    out[:] = cast.apply(merged, stack.block.tensor.name, stack.block.start)
+    if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
+        same = merged == as_float32(stack.base)
+        out[same] = stack.base[same]
+    return Rounding(method.threshold).observe(stack, merged, out, cast)
 
 
 def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers) -> tuple[Array, Answers]:

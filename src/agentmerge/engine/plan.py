@@ -15,7 +15,7 @@ from agentmerge.checkpoint.reader import FolderCheckpoint, open_checkpoint
 from agentmerge.checkpoint.sidecars import read_config
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.engine.tied import tied_pair
-from agentmerge.errors import OutputError, RecipeError, SourceError
+from agentmerge.errors import AlignmentError, OutputError, RecipeError, SourceError
 from agentmerge.recipe import OUTPUT_DTYPES
 from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, TensorSpec
 
@@ -67,6 +67,7 @@ class Plan:
         try:
             self.base = self._opened(recipe.base, "base")
             self.agents = {n: self._opened(recipe.agents[n].source, f"agent '{n}'") for n in self.names}
+            self.extra = {"importance": self._importance()} if "importance" in recipe.method.reads else {}
             _refuse_same_source({"base": self.base, **self.agents})
             self.config = read_config(self.base.folder)
             self._decide()
@@ -105,12 +106,30 @@ class Plan:
                 "nothing to merge: the rules take every tensor from one source, or the base has no "
                 f"{', '.join(sorted(MERGEABLE))} tensor that holds an element. Check base and rules."
             )
+        for task in self.merged:
+            self._check_extra(task)
+
+    def _check_extra(self, task: Task) -> None:
+        for kind, opened in self.extra.items():
+            for name, source in zip(self.names, opened, strict=True):
+                found = source.specs.get(task.tensor.name)
+                if name not in task.absent and (found is None or found.shape != task.tensor.shape):
+                    what = "no such tensor" if found is None else f"shape {list(found.shape)}"
+                    raise AlignmentError(
+                        f"{task.tensor.name}: {kind} of agent '{name}' ({source.source}) has {what}, expected shape "
+                        f"{list(task.tensor.shape)}. Make it again from this agent, or take this tensor from the base."
+                    )
 
     def _opened(self, source: str, who: str) -> FolderCheckpoint:
         try:
             return self._open.enter_context(open_checkpoint(source))
         except SourceError as error:
             raise type(error)(f"{who}: {error}") from error
+
+    def _importance(self) -> tuple[FolderCheckpoint, ...]:
+        """Open every agent's importance; its tensors are matched when the tasks are known."""
+        sources = [(name, self.recipe.agents[name].importance or "") for name in self.names]
+        return tuple(self._opened(source, f"agents.{name}.importance") for name, source in sources)
 
     def _is_tied_head(self, spec: TensorSpec) -> bool:
         return self.tied is not None and spec.name == self.tied.head
@@ -206,12 +225,15 @@ class Plan:
     @property
     def scope_id(self) -> str:
         """Tells which elements of which agents are counted: a saved survey is of use for the same scope only."""
+        agents = [f"{name}\t{weight!r}" for name, weight in zip(self.names, self.weights, strict=True)]
         lines = [f"{t.tensor.name}\t{t.tensor.shape}\t{sorted(t.absent)}" for t in self.merged]
-        return sha256("\n".join([*self.names, *lines]).encode()).hexdigest()
+        return sha256("\n".join([*agents, *lines]).encode()).hexdigest()
 
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by "base" and agent names, as JSON data."""
         sources = {"base": self.base, **self.agents}
+        for kind, opened in self.extra.items():
+            sources |= {f"{name}.{kind}": source for name, source in zip(self.names, opened, strict=True)}
         return {name: {"source": source.source, **source.identity()} for name, source in sources.items()}
 
     def check_output(self, out: Path) -> None:
@@ -225,7 +247,7 @@ class Plan:
 
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""
-        for source in self._sources:
+        for source in (*self._sources, *(source for opened in self.extra.values() for source in opened)):
             source.restat()
 
     def close(self) -> None:

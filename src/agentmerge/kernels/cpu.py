@@ -6,7 +6,7 @@ and no methods: plain arrays in and out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from agentmerge.tensors import DTYPES, Array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_CODES = {DTYPES[name]: code for code, name in enumerate(("BF16", "F16", "F32"))}
-_LANES = 64
-"""Elements of a vector (vectors.LANES, which would import numba)."""
 MOST_AGENTS = 64
+
+_CODES = {DTYPES[name]: code for code, name in enumerate(("BF16", "F16", "F32"))}
+"""The codes of floats.py, which would import numba."""
+_LANES = 64
+"""A multiple of vectors.LANES, which would import numba."""
 
 
 def supports(base: Array, agents: Sequence[Array], out_dtype: str | None = None) -> bool:
@@ -33,7 +35,7 @@ def supports(base: Array, agents: Sequence[Array], out_dtype: str | None = None)
 
 def warm_up() -> None:
     """Compile the kernels, or load them from numba's cache; meant for a thread while headers are read."""
-    from agentmerge.kernels import loops  # noqa: F401
+    from agentmerge.kernels import counting, merging  # noqa: F401
 
 
 def count(
@@ -52,24 +54,26 @@ def count(
         exactly int64 [agents, agents], different int64 [agents], nan and inf int64 [1 + agents], fingerprint uint64
         [1 + agents].
     """
-    from agentmerge.kernels import loops
+    from agentmerge.kernels import counting
 
+    _check(base, *agents)
     n = len(agents)
     exactly, different = np.zeros((n, n), np.int64), np.zeros(n, np.int64)
     nan, inf, fingerprint = _integrity(n)
     for pieces, at in _pieces((base, *agents)):
         sources = _sources(pieces)
-        loops.count(*sources, pieces[0].size, threshold, key, start + at, exactly, different, nan, inf, fingerprint)
+        counting.count(*sources, pieces[0].size, threshold, key, start + at, exactly, different, nan, inf, fingerprint)
     return exactly, different, nan, inf, fingerprint
 
 
 def integrity(base: Array, agents: Sequence[Array], key: int, start: int) -> tuple[Array, Array, Array]:
     """survey.Integrity alone: nan and inf int64 [1 + agents], fingerprint uint64 [1 + agents]; see `count`."""
-    from agentmerge.kernels import loops
+    from agentmerge.kernels import counting
 
+    _check(base, *agents)
     answer = _integrity(len(agents))
     for pieces, at in _pieces((base, *agents)):
-        loops.integrity(*_sources(pieces), pieces[0].size, key, start + at, *answer)
+        counting.integrity(*_sources(pieces), pieces[0].size, key, start + at, *answer)
     return answer
 
 
@@ -98,28 +102,22 @@ def ram(
     Returns:
         changed, lost, unique, survived int64 [agents]; overflow, non_finite: the fields of RoundingCounts.
     """
-    from agentmerge.kernels import loops
+    from agentmerge.kernels import merging
 
-    arrays, dtypes = (base, *agents), {base.dtype, *(agent.dtype for agent in agents)}
-    exact = out.dtype == np.float32 or dtypes == {out.dtype}
+    _check(base, *agents, out)
+    exact = out.dtype == np.float32 or {base.dtype, *(agent.dtype for agent in agents)} == {out.dtype}
+    scales, weights = np.array(scale, np.float32), np.array(weight, np.float32)
     tally, broken = np.zeros((4, len(agents)), np.int64), np.zeros(2, np.int64)
-    key = draw or (0, 0)
-    for pieces, at in _pieces(arrays):
-        size = pieces[0].size
-        padded = out[at : at + size] if at + size <= out.size else np.empty(size, out.dtype)
-        settings = (
-            threshold,
-            scale,
-            weight,
-            padded.ctypes.data,
-            _CODES[out.dtype],
-            exact,
-            draw is not None,
-            *key,
-        )
-        loops.ram(*_sources(pieces), size, *settings, start + at, tally, broken)
-        if at + size > out.size:
-            out[at:] = padded[: out.size - at]
+    key0, key1 = draw or (0, 0)
+    for pieces, at in _pieces((base, *agents)):
+        size, room = pieces[0].size, out[at:]
+        target = room[:size] if room.size >= size else np.empty(size, out.dtype)
+        merging.ram(
+            *_sources(pieces), size, threshold, scales, weights, _address(target), _CODES[out.dtype], exact,
+            draw is not None, key0, key1, start + at, tally, broken,
+        )  # fmt: skip
+        if target.size > room.size:
+            room[:] = target[: room.size]
     return tally[0], tally[1], tally[2], tally[3], int(broken[0]), int(broken[1])
 
 
@@ -140,7 +138,26 @@ def _pieces(arrays: Sequence[Array]) -> list[tuple[tuple[Array, ...], int]]:
     return pieces
 
 
-def _sources(arrays: Sequence[Array]) -> tuple[Any, Any]:
+def _check(*arrays: Array) -> None:
+    """Compiled code works on raw addresses, so what it reads and writes must be there."""
+    for array in arrays:
+        if (
+            array.shape != arrays[0].shape
+            or array.ndim != 1
+            or not array.flags.c_contiguous
+            or array.dtype not in _CODES
+        ):
+            raise ValueError(
+                f"kernels: found {array.dtype} {list(array.shape)} with strides {array.strides}, expected contiguous"
+                f" bfloat16, float16 or float32 {list(arrays[0].shape[:1])}. Ask `supports` first."
+            )
+
+
+def _sources(arrays: Sequence[Array]) -> tuple[Array, Array]:
     """Addresses and dtype codes, int64 [1 + agents] each; the arrays must outlive them."""
-    addresses = np.array([array.ctypes.data for array in arrays], np.int64)
+    addresses = np.array([_address(array) for array in arrays], np.int64)
     return addresses, np.array([_CODES[array.dtype] for array in arrays], np.int64)
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -39,7 +39,7 @@ _M0, _M1 = MULTIPLIERS
 _W0, _W1 = WEYL
 _LOW = 0xFFFFFFFF
 _TWO_32 = 2.0**32
-_INFINITY = float("inf")
+INFINITY = float("inf")
 _HALF_MANTISSA, _HALF_LOWEST = 10, 127 - 14  # stored mantissa bits, biased exponent of the smallest normal number
 _HALF_BIAS = 127 - 15 << 23
 _HALF_SMALLEST, _HALF_NORMAL = _HALF_LOWEST << 23, 2.0**-14  # the smallest normal number's bits, and itself
@@ -87,7 +87,7 @@ def _half_bits(value: Lanes) -> Lanes:
     normal = bits_of(size) - _HALF_BIAS >> 13
     finite = select(size < _HALF_NORMAL, small, normal)
     special = select(size == size, fill_u32(0x7C00), fill_u32(0x7E00))
-    return narrow(select(size < _INFINITY, finite, special) & 0x7FFF | bits >> 16 & 0x8000)
+    return narrow(select(size < INFINITY, finite, special) & 0x7FFF | bits >> 16 & 0x8000)
 
 
 @inlined
@@ -104,10 +104,8 @@ def round_to(value: Lanes, code: int, draw: bool, random: Lanes) -> Lanes:
 def _to_bfloat16(value: Lanes, draw: bool, random: Lanes) -> Lanes:
     """bfloat16 is float32 less its last 16 bits: a carry out of them rounds, subnormals and overflow included."""
     bits = bits_of(value)
-    if draw:
-        up = select(bits << 16 > random, bits + 0x10000, bits)
-    else:
-        up = bits + 0x7FFF + (bits >> 16 & 1)
+    drawn = select(bits << 16 > random, bits + 0x10000, bits)
+    up = drawn if draw else bits + 0x7FFF + (bits >> 16 & 1)
     nan = bits & SIGN | QUIET
     return from_bits(select(value == value, up, nan) & 0xFFFF0000)
 
@@ -134,7 +132,7 @@ def _drawn_half(size: Lanes, random: Lanes) -> Lanes:
     exponent = maximum(bits_of(size) >> 23, fill_u32(_HALF_LOWEST))
     steps = size * from_bits(fill_u32(2 * 127 + _HALF_MANTISSA) - exponent << 23)
     whole = floor(steps)
-    fraction = select(size < _INFINITY, steps - whole, fill_f32(0.0))
+    fraction = select(size < INFINITY, steps - whole, fill_f32(0.0))
     up = to_integer(ceil(fraction * _TWO_32)) > random
     return select(up, whole + 1.0, whole) * from_bits(exponent - _HALF_MANTISSA << 23)
 

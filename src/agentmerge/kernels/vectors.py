@@ -1,32 +1,43 @@
 """SIMD vectors as numba types: `base + scale * tau` on 64 elements at once. Knows no file formats and no merging.
 
 LLVM's loop vectoriser gives up at a branch or a widened integer; a vector type can't be given up on. LLVM splits the
-64 lanes into whatever registers the machine has (4 of AVX-512, 8 of AVX2, 16 of NEON). Nothing is reassociated or
-contracted, so every lane rounds as numpy does.
+lanes into the registers that the machine has, SSE2 to AVX-512 or NEON. Nothing is reassociated or contracted, so every
+lane rounds as numpy does.
 """
 
 from __future__ import annotations
 
 import operator
-from inspect import signature
+from hashlib import sha256
+from inspect import signature as signature_of
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import njit, types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LANES = 64
-"""Elements of a vector, and bits of a mask: so that a mask is one machine word, counted in one instruction."""
+
+def _lanes() -> int:
+    """As many that four float32 accumulators fit the registers: 32 of 64 bytes with AVX-512, else 16 of 32 or less."""
+    try:
+        return 64 if binding.get_host_cpu_features().get("avx512f") else 32
+    except RuntimeError:  # LLVM can't tell on this system
+        return 32
+
+
+LANES = _lanes()
+"""Elements of a vector, and bits of a mask: at most 64, so that a mask is one machine word and cheap to count."""
 
 Lanes = Any
 """A vector in a signature; numba knows which."""
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-class Vector(types.Type):  # type: ignore[misc]
+class Vector(types.Type):
     """`lanes` numbers of one kind: "float", "i1" (a mask), or unsigned "i8", "i16", "i32", "i64"."""
 
     def __init__(self, kind: str, lanes: int = LANES) -> None:
@@ -40,9 +51,9 @@ class Vector(types.Type):  # type: ignore[misc]
 
 
 @register_model(Vector)
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, vector: Vector) -> None:
-        super().__init__(manager, vector, vector.llvm)
+        super().__init__(manager, vector, vector.llvm)  # type: ignore[no-untyped-call]
 
 
 F32, U32, U16, U8, MASK = (Vector(kind) for kind in ("float", "i32", "i16", "i8", "i1"))
@@ -53,6 +64,25 @@ U64 = Vector("i64", LANES // 4)
 def inlined(function: F) -> F:
     """A jitted helper that becomes part of its caller."""
     return cast("F", njit(forceinline=True, error_model="numpy")(function))
+
+
+def compiled(signature: str) -> Callable[[F], F]:
+    """Compile now, or load from numba's cache; without a cache where no folder can be written.
+
+    numba's cache looks at no file but the function's own, so its name carries a digest of all files here.
+    """
+    options: Any = {"nogil": True, "error_model": "numpy"}
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    digest = sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+
+    def compiling(function: F) -> F:
+        function.__qualname__ = f"{function.__name__}_{digest}"
+        try:
+            return cast("F", njit([signature], cache=True, **options)(function))
+        except (RuntimeError, OSError):
+            return cast("F", njit([signature], **options)(function))
+
+    return compiling
 
 
 def _operation(result: Any, build: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +97,7 @@ def _operation(result: Any, build: Callable[..., Any]) -> Callable[..., Any]:
         lambda typing, a, b, c: typed(a, b, c),
         lambda typing, a, b, c, d: typed(a, b, c, d),
     )
-    return cast("Callable[..., Any]", intrinsic(shapes[len(signature(build).parameters) - 2]))
+    return cast("Callable[..., Any]", intrinsic(shapes[len(signature_of(build).parameters) - 2]))
 
 
 def _call(builder: Any, name: str, result: Any, *values: Any) -> Any:
@@ -142,9 +172,7 @@ largest = _operation(types.int64, _largest)
 total = _operation(types.uint64, lambda b, x: _call(b, f"llvm.vector.reduce.add.v{U64.lanes}i64", x.type.element, x))
 
 ones = _operation(U8, lambda b, mask: b.zext(mask, U8.llvm))
-word = _operation(
-    types.uint64, lambda b, mask: b.zext(b.bitcast(mask, ir.IntType(LANES)), ir.IntType(64))
-)
+word = _operation(types.uint64, lambda b, mask: b.zext(b.bitcast(mask, ir.IntType(LANES)), ir.IntType(64)))
 mask = _operation(MASK, lambda b, word: b.bitcast(b.trunc(word, ir.IntType(LANES)), MASK.llvm))
 population = _operation(types.int64, lambda b, word: _call(b, "llvm.ctpop.i64", word.type, word))
 select = _operation(lambda which, yes, no: yes(which, yes, no), lambda b, which, yes, no: b.select(which, yes, no))
@@ -153,7 +181,7 @@ select = _operation(lambda which, yes, no: yes(which, yes, no), lambda b, which,
 def _operator(symbol: Any, integer: str, real: str = "", comparison: str = "") -> None:
     """Give vectors an operator; a scalar on the right stands in every lane."""
 
-    @type_callable(symbol)  # type: ignore[untyped-decorator]
+    @type_callable(symbol)
     def result(context: Any) -> Callable[..., Any]:
         def of(left: Any, right: Any) -> Any:
             if isinstance(left, Vector) and (left is right or not isinstance(right, Vector)):
@@ -170,7 +198,7 @@ def _operator(symbol: Any, integer: str, real: str = "", comparison: str = "") -
         return build(comparison, left, right) if comparison else build(left, right)
 
     for right in (Vector, types.Integer, types.Float):
-        lower_builtin(symbol, Vector, right)(lower)
+        lower_builtin(symbol, Vector, right)(lower)  # type: ignore[no-untyped-call]
 
 
 _operator(operator.add, "add", "fadd")

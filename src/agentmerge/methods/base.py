@@ -35,10 +35,6 @@ class MergeMethod(BaseModel, ABC):
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
     )
 
-    reach: ClassVar[Literal["element", "tensor"]] = "element"
-    """What one call of `merge` must see: any block of elements, or whole tensors."""
-    reads: ClassVar[tuple[str, ...]] = ()
-    """What is read beside the weights, for example ("importance",)."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Defaults that go with each of the names; a name that is absent has none."""
     about: ClassVar[Mapping[str, str]] = {}
@@ -70,6 +66,23 @@ class MergeMethod(BaseModel, ABC):
         """The names this class answers to, aliases left out."""
         annotation = cls.model_fields["name"].annotation
         return tuple(getattr(annotation, "__args__", ()))
+
+    @property
+    def reach(self) -> Literal["element", "tensor"]:
+        """What one call of `merge` must see: any block of elements, or whole tensors."""
+        return "element"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What is read beside the weights: () or ("importance",)."""
+        return ()
+
+    def check(self, agents: tuple[str, ...]) -> None:
+        """Raise RecipeError where the settings do not fit the agents' names; the message starts with its field."""
+
+    def seeded(self, seed: int) -> Self:
+        """This method with the recipe's seed, where it is random and has none of its own."""
+        return self
 
     @property
     def overlap(self) -> Overlap:

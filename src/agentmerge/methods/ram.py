@@ -74,14 +74,14 @@ class Ram(MergeMethod):
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]; sums run over the agents in sorted-name order."""
-        scale, weight = self._scales_at(stack, survey), _weights(stack)
+        scale, weight = self._scales_at(stack, survey), stack.weight()
         base, tau = as_float32(stack.base), stack.task_vectors()
         changed = changed_mask(tau, self.threshold)
         count = changed.sum(axis=0).astype(np.float32)
         total, single = np.zeros_like(base), base.copy()
-        for t, agent in enumerate(stack.agents):
+        for t in range(len(stack.agents)):
             update = weight[t] * tau[t]
-            own = as_float32(agent) if scale[t] == 1 and weight[t] == 1 else base + scale[t] * update
+            own = stack.values(t) if scale[t] == 1 and weight[t] == 1 else base + scale[t] * update
             total += np.where(changed[t], update, np.float32(0))
             single = np.where(changed[t], own, single)
         shared = base + total / np.maximum(count, np.float32(1))
@@ -89,12 +89,12 @@ class Ram(MergeMethod):
 
     def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
         """The same in one compiled pass."""
-        if not cpu.supports(stack.base, stack.agents, cast.dtype):
+        if stack.tau is not None or not cpu.supports(stack.base, stack.agents, cast.dtype):
             return None
         tensor, start = stack.block.tensor.name, stack.block.start
         draw = cast.key(tensor) if cast.rounding == "stochastic" else None
         scale = self._scales_at(stack, survey)
-        tally = cpu.ram(stack.base, stack.agents, self.threshold, scale, _weights(stack), out, draw, start)
+        tally = cpu.ram(stack.base, stack.agents, self.threshold, scale, stack.weight(), out, draw, start)
         return RoundingCounts(*tally)
 
     def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
@@ -109,7 +109,3 @@ class Ram(MergeMethod):
         per_tensor = self.scope == "tensor"
         counts = survey.at(stack.block.tensor.name, self.overlap) if per_tensor else survey.total(self.overlap)
         return np.array(self.scales(counts), np.float32)
-
-
-def _weights(stack: Stack) -> Array:
-    return np.array(stack.weights or (1.0,) * len(stack.agents), np.float32)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from agentmerge.kernels import cpu
 from agentmerge.survey.integrity import Integrity, IntegrityCounts, fingerprint_key
 from agentmerge.survey.overlap import Overlap, OverlapCounts
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +25,14 @@ def observe(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Foldable
     compiled = bool(statistics) and cpu.supports(stack.base, stack.agents)
     answers = _compiled(statistics, stack) if compiled else {}
     with np.errstate(all="ignore"):
-        return answers | {s: s.observe(stack) for s in statistics if s not in answers}
+        return answers | {s: _in_pieces(s, stack) for s in statistics if s not in answers}
+
+
+def _in_pieces(statistic: Statistic[T], stack: Stack) -> T:
+    """The definition, part by part, so that its temporaries stay in the processor's cache."""
+    if stack.base.size == 0:
+        return statistic.observe(stack)
+    return reduce(statistic.combine, map(statistic.observe, stack.pieces()))
 
 
 def _compiled(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Foldable[Any], Any]:

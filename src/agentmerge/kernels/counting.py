@@ -1,0 +1,172 @@
+"""The compiled loops of a fold: who changed what, NaN and inf, fingerprints. Importing it compiles or loads them.
+
+One function serves any number of agents and any mix of dtypes: arrays come as addresses and dtype codes, the base
+first. All work on whole vectors; cpu.py pads what is left over with zeros, which count as nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agentmerge.kernels.floats import BF16, F32, INF, decode
+from agentmerge.kernels.vectors import (
+    LANES,
+    bits_of,
+    compiled,
+    fill_u16,
+    fill_u32,
+    fill_u64,
+    inlined,
+    largest,
+    load_f32,
+    load_u16,
+    load_u64,
+    magnitude,
+    maximum,
+    population,
+    steps_u64,
+    total,
+    word,
+)
+from agentmerge.tensors import LEAF
+
+if TYPE_CHECKING:
+    from agentmerge.tensors import Array
+
+MIX = 0x9E3779B1
+"""survey.integrity.MIX; the rooms are strangers, a test keeps them equal."""
+
+_LOW = 0xFFFFFFFF
+_WORDS = LEAF // LANES
+
+
+@inlined
+def _fingerprint(address: int, code: int, first: int, last: int, key: int, start: int) -> Any:
+    """Fingerprint of the elements [first, last): sum of word * factor mod 2^64, as survey.integrity defines it.
+
+    A 64-bit lane holds two words, of even index below and of odd index above.
+    """
+    size = 4 if code == F32 else 2
+    even = (steps_u64(0) * 2 + (((start + first) * size >> 2) + 1)) * MIX
+    result = fill_u64(0)
+    for offset in range(first * size, last * size, 2 * LANES):
+        pair = load_u64(address + offset)
+        result += (pair & _LOW) * (((even ^ key) | 1) & _LOW)
+        result += (pair >> 32) * (((even + MIX ^ key) | 1) & _LOW)
+        even += LANES // 2 * MIX
+    return total(result)
+
+
+@inlined
+def _suspect(address: int, code: int, first: int, last: int) -> Any:
+    """Whether anything is NaN or inf: whether the largest pattern without its sign reaches inf."""
+    if code == F32:
+        wide = fill_u32(0)
+        for i in range(first, last, LANES):
+            wide = maximum(wide, bits_of(load_f32(address + 4 * i)) & 0x7FFFFFFF)
+        return largest(wide) >= INF
+    worst = fill_u16(0)
+    for i in range(first, last, LANES):
+        worst = maximum(worst, load_u16(address + 2 * i) & 0x7FFF)
+    return largest(worst) >= (0x7F80 if code == BF16 else 0x7C00)
+
+
+@inlined
+def _non_finite(address: int, code: int, first: int, last: int) -> tuple[int, int]:
+    """How many elements are NaN, and how many are inf."""
+    nan = inf = 0
+    for i in range(first, last, LANES):
+        size = bits_of(magnitude(decode(address, code, i)))
+        nan += population(word(size > INF))
+        inf += population(word(size == INF))
+    return nan, inf
+
+
+@compiled("void(int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], uint64[::1])")
+def integrity(
+    addresses: Array, codes: Array, elements: int, key: int, start: int, nan: Array, inf: Array, fingerprint: Array
+) -> None:
+    """Add to the counts of NaN and inf and to the fingerprint of every source, [1 + agents] each."""
+    for a in range(addresses.size):
+        address, code = addresses[a], codes[a]
+        for first in range(0, elements, LEAF):
+            last = min(first + LEAF, elements)
+            fingerprint[a] += _fingerprint(address, code, first, last, key, start)
+            if _suspect(address, code, first, last):
+                found = _non_finite(address, code, first, last)
+                nan[a] += found[0]
+                inf[a] += found[1]
+
+
+@inlined
+def _changes(
+    addresses: Array, codes: Array, first: int, last: int, threshold: float, changed: Array, different: Array
+) -> Any:
+    """Who changed the elements [first, last), as the mask words changed[t, i // LANES]; the largest |tau|, as bits.
+
+    INF or more tells that an input is not finite, or that a difference overflowed.
+    """
+    worst = fill_u32(0)
+    for i in range(first, last, LANES):
+        base = decode(addresses[0], codes[0], i)
+        for t in range(different.size):
+            agent = decode(addresses[t + 1], codes[t + 1], i)
+            size = magnitude(agent - base)
+            worst = maximum(worst, bits_of(size))
+            changed[t, (i - first) // LANES] = word(size > threshold)
+            different[t] += population(word(bits_of(agent) != bits_of(base)))
+    return largest(worst)
+
+
+@inlined
+def _tally(changed: Array, at_least: Array, exactly: Array) -> None:
+    """Add a tile to exactly[t, k - 1]; at_least[k] are mask words too: changed by k or more of the agents so far."""
+    agents, words = changed.shape
+    for t in range(agents):
+        for i in range(words):
+            at_least[t + 1, i] = at_least[t, i] & changed[t, i]
+        for k in range(t, 0, -1):
+            for i in range(words):
+                at_least[k, i] |= at_least[k - 1, i] & changed[t, i]
+    for k in range(1, agents + 1):
+        for t in range(agents):
+            found = 0
+            for i in range(words):
+                found += population(changed[t, i] & at_least[k, i] & ~at_least[k + 1, i])
+            exactly[t, k - 1] += found
+
+
+@compiled(
+    "void(int64[::1], int64[::1], int64, float32, int64, int64,"
+    " int64[:, ::1], int64[::1], int64[::1], int64[::1], uint64[::1])"
+)
+def count(
+    addresses: Array,
+    codes: Array,
+    elements: int,
+    threshold: float,
+    key: int,
+    start: int,
+    exactly: Array,
+    different: Array,
+    nan: Array,
+    inf: Array,
+    fingerprint: Array,
+) -> None:
+    """Overlap and integrity in one pass over memory: tile by tile, each read again from the cache."""
+    agents = different.size
+    changed, at_least = np.zeros((agents, _WORDS), np.uint64), np.zeros((agents + 2, _WORDS), np.uint64)
+    at_least[0] = ~np.uint64(0)
+    for first in range(0, elements, LEAF):
+        last = min(first + LEAF, elements)
+        changed[:, (last - first) // LANES :] = 0
+        worst = _changes(addresses, codes, first, last, threshold, changed, different)
+        _tally(changed, at_least, exactly)
+        for a in range(agents + 1):
+            fingerprint[a] += _fingerprint(addresses[a], codes[a], first, last, key, start)
+            if worst >= INF:
+                found = _non_finite(addresses[a], codes[a], first, last)
+                nan[a] += found[0]
+                inf[a] += found[1]
