@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     SerializeAsAny,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -37,8 +38,9 @@ class _Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_value(cls, value: Any) -> Any:
-        return no_truth_value(value)
+    def _no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        boolean = cls.model_fields[info.field_name or ""].annotation in (bool,)
+        return value if boolean else no_truth_value(value)
 
 
 class AgentSource(_Section):
@@ -108,6 +110,8 @@ class Run(_Section):
     runner: Literal["local"] = "local"
     survey: str | None = None
     """A saved survey (probe --json) to use instead of folding again."""
+    allow_slow: bool = False
+    """Start although the arithmetic takes hours on processors."""
 
 
 class Recipe(_Section):
@@ -143,14 +147,15 @@ class Recipe(_Section):
     def _names_known(self) -> Self:
         if "base" in self.agents:
             raise RecipeError("agents.base: 'base' is the base's own name. Give this agent another name.")
-        self.method.check(self.agent_names)
+        weights = {name: agent.weight for name, agent in self.agents.items()}
+        self.method.check(weights)
         _check_name("inputs.tokenizer_from", self.inputs.tokenizer_from, ("base", *self.agents))
         for i, rule in enumerate(self.rules):
             if rule.take is not None:
                 _check_name(f"rules.{i}.take", rule.take, ("base", *self.agents))
             for name in rule.skip:
                 _check_name(f"rules.{i}.skip", name, self.agents)
-            rule.applied_to(self.method, f"rules.{i}").check(self.agent_names)
+            rule.applied_to(self.method, f"rules.{i}").check(weights)
         return self
 
     @model_validator(mode="after")

@@ -124,6 +124,8 @@ class MergeRecord(_Part):
     sources: dict[str, dict[str, Any]]
     survey: SurveySummary
     rounding: dict[str, AgentRounding]
+    learned: dict[str, Any] = Field(default_factory=dict)
+    """What the method found out about the agents; see its `learned`."""
     tensors: Tensors
     output: OutputFacts
     warnings: list[str]

@@ -269,7 +269,8 @@ def assert_same_bits(found: Array, expected: Array, what: str) -> None:
     left, right = (np.ascontiguousarray(array).reshape(-1) for array in (found, expected))
     differ = left.view(f"u{left.dtype.itemsize}") != right.view(f"u{right.dtype.itemsize}")
     if left.dtype.kind not in "iub":
-        differ &= ~(np.isnan(left) & np.isnan(right))
+        with np.errstate(invalid="ignore"):
+            differ &= ~(np.isnan(left) & np.isnan(right))
     if differ.any():
         i = int(np.argmax(differ))
         raise AssertionError(f"{what}: {int(differ.sum())} elements differ, the first at {i}: {left[i]}, {right[i]}")
@@ -351,7 +352,7 @@ def assert_kernel_equals_definition(method: MergeMethod) -> None:
             with np.errstate(all="ignore"):
                 merged = method.merge(stack, survey)
                 expected = cast.apply(merged, tensor, 0)
-                counted = Rounding(method.threshold).observe(stack, merged, expected, cast)
+                counted = Rounding(method.overlap.threshold).observe(stack, merged, expected, cast)
             assert_same_bits(out, expected, f"the kernel at {dtype}, {rounding}")
             if counts != counted:
                 raise AssertionError(f"the kernel at {dtype}, {rounding} counted {counts}, expected {counted}")

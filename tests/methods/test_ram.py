@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmerge import merge, probe
+from agentmerge.errors import DataError
 from agentmerge.methods.ram import Ram
 from agentmerge.survey.overlap import Overlap
 from agentmerge.tensors import Block, Stack, TensorSpec
@@ -96,19 +97,11 @@ def test_the_float32_output_is_within_one_ulp_of_the_public_implementation(
 
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_the_bfloat16_output_is_the_golden_one_rounded(golden: Path, tmp_path: Path, reference: str) -> None:
-    """Where the two float32 values lie on both sides of a tie, and only there, one bfloat16 step is allowed."""
-    sources = golden_sources(golden)
-    merge(sources.recipe(REFERENCES[reference]), tmp_path / "out")
-    merge(sources.recipe(REFERENCES[reference], output={"dtype": "float32"}), tmp_path / "wide")
-    found, wide = read_checkpoint(tmp_path / "out"), read_checkpoint(tmp_path / "wide")
+    """A float32 step between the two could straddle a tie and round apart; on these numbers it never does."""
+    merge(golden_sources(golden).recipe(REFERENCES[reference]), tmp_path / "out")
     expected = read_checkpoint(golden / "expected" / f"{reference}.safetensors")
-    straddling = 0
-    for name, array in found.items():
-        assert_same_bits(array, wide[name].astype(ml_dtypes.bfloat16), name)
-        other = array != expected[name].astype(ml_dtypes.bfloat16)
-        assert (ulps(wide[name], expected[name])[other] == 1).all()
-        straddling += int(other.sum())
-    print("STR", reference, straddling)
+    for name, array in read_checkpoint(tmp_path / "out").items():
+        assert_same_bits(array, expected[name].astype(ml_dtypes.bfloat16), name)
 
 
 def test_counts_and_scales_are_those_of_overlap_json(golden: Path) -> None:
@@ -369,8 +362,6 @@ def test_rules_for_a_tied_head_give_way_to_those_of_the_embedding_with_a_warning
 
 
 def test_a_head_that_is_not_the_embedding_although_tied_is_refused_by_name(tmp_path: Path) -> None:
-    from agentmerge.errors import DataError
-
     sources = tied_sources(tmp_path / "in", head=True)
     tensors = read_checkpoint(sources.agents["tool"])
     tensors["lm_head.weight"] = tensors["lm_head.weight"] + tensors["lm_head.weight"]

@@ -77,7 +77,7 @@ def card_metadata(folder: Path) -> dict[str, Any]:
         text = (folder / "README.md").read_text(encoding="utf-8")
         found = re.match(r"---\r?\n(.*?)\r?\n---\s", text, re.DOTALL)
         data = yaml.safe_load(found[1]) if found else {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+    except (OSError, yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError):
         return {}
     return data if isinstance(data, dict) else {}
 

@@ -34,6 +34,9 @@ def merge(
         Path | None,
         typer.Option(help="A survey that `probe --json` wrote: no second look.", show_default=False),
     ] = None,
+    allow_slow: Annotated[
+        bool, typer.Option("--allow-slow", help="Start although the arithmetic takes hours without a GPU.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, from headers alone.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT once the new one is whole.")] = False,
     json: o.Json = False,
@@ -65,6 +68,7 @@ def merge(
                 "block_size": block_size,
                 "runner": runner,
                 "survey": None if survey is None else str(survey),
+                "allow_slow": True if allow_slow else None,
             },
         },
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from agentmerge.cli.sizes import format_size
+from agentmerge.engine.cost import cost_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,6 +105,7 @@ def plan_summary(plan: Plan, out: Path) -> str:
         f"disk    {format_size(plan.output_bytes)} needed, {format_size(shutil.disk_usage(parent).free)} free",
         f"memory  about {format_size(plan.memory_bytes)} with {plan.workers} workers and blocks of "
         f"{format_size(plan.block_size)}",
+        *([f"cost    {cost}"] if (cost := cost_line(plan)) else []),
     ]  # fmt: skip
     return "\n".join(lines)
 

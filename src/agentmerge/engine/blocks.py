@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Plan, Task
     from agentmerge.methods.base import MergeMethod
-    from agentmerge.survey.statistic import Statistic, Survey
+    from agentmerge.survey.statistic import AfterStatistic, Statistic, Survey
     from agentmerge.tensors import Array, Cast
 
 
@@ -78,33 +78,37 @@ def map_block(
     stack = read_stack(plan, task, block, buffers)
     answers = observe(statistics, stack)
     out = buffers.take("", task.cast.dtype, block.elements)
-    answers[Rounding(task.method.threshold)] = merge_stack(task.method, stack, survey, task.cast, out)
-    return out, answers
+    return out, answers | merge_stack(task.method, stack, survey, task.cast, out)
 
 
-def merge_stack(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts:
-    """Merge one stack into `out`, [n] in the output dtype, by a kernel where one fits; the RoundingCounts."""
+def merge_stack(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> Answers:
+    """Merge one stack into `out`, [n] in the output dtype, by a kernel where one fits.
+
+    Returns:
+        Rounding at the method's threshold, and what else the method asks after.
+    """
+    after = (Rounding(method.overlap.threshold), *method.after())
     with np.errstate(all="ignore"):
-        counts = method.fused(stack, survey, cast, out)
+        counts = method.fused(stack, survey, cast, out) if len(after) == 1 else None
         if counts is not None:
-            return counts
-        if method.reach == "tensor":
-            return _merge_plainly(method, stack, survey, cast, out)
-        first, rounding, total = stack.block.start, Rounding(method.threshold), RoundingCounts.zero(len(stack.agents))
+            return {after[0]: counts}
+        whole = method.merge(stack, survey) if method.reach_of(stack.block.tensor) == "tensor" else None
+        answers: Answers = {after[0]: RoundingCounts.zero(len(stack.agents))}
         for piece in stack.pieces():
-            part = out[piece.block.start - first : piece.block.stop - first]
-            total = rounding.combine(total, _merge_plainly(method, piece, survey, cast, part))
-        return total
+            part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)
+            merged = method.merge(piece, survey) if whole is None else whole[part]
+            found = _stored(piece, merged, cast, out[part], after)
+            answers = {q: q.combine(answers[q], found[q]) if q in answers else found[q] for q in found}
+        return answers
 
 
-def _merge_plainly(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts:
-    """By the method's definition; the cast and the counts are the same for every method."""
-    merged = method.merge(stack, survey)
+def _stored(stack: Stack, merged: Array, cast: Cast, out: Array, after: Sequence[AfterStatistic[Any]]) -> Answers:
+    """Cast what a method merged into `out` and count; the same for every method."""
     out[:] = cast.apply(merged, stack.block.tensor.name, stack.block.start)
     if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
         same = merged == as_float32(stack.base)
         out[same] = stack.base[same]
-    return Rounding(method.threshold).observe(stack, merged, out, cast)
+    return {question: question.observe(stack, merged, out, cast) for question in after}
 
 
 def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers) -> tuple[Array, Answers]:
@@ -123,8 +127,9 @@ def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers) -> tuple
 
 def _copied_counts(values: Array, stored: Array, agents: int) -> RoundingCounts:
     """NaN, inf and overflow can go wrong in a copy; no agent's changes are at stake."""
-    finite = np.isfinite(values)
-    overflow = int((np.isinf(stored) & finite).sum())
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(values)
+        overflow = int((np.isinf(stored) & finite).sum())
     return replace(RoundingCounts.zero(agents), overflow=overflow, non_finite=int((~finite).sum()))
 
 

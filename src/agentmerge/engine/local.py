@@ -55,8 +55,9 @@ class LocalRunner:
                 writer.write(place, block.start, stored)
             return answers
 
-        thresholds = dict.fromkeys([*(method.threshold for method in plan.methods), Rounding().threshold])
-        further = [Copied(), *(Rounding(threshold) for threshold in thresholds)]
+        thresholds = dict.fromkeys([*(method.overlap.threshold for method in plan.methods), Rounding().threshold])
+        after = dict.fromkeys(question for method in plan.methods for question in method.after())
+        further = [Copied(), *(Rounding(threshold) for threshold in thresholds), *after]
         return _run(plan, plan.tasks, work, _ledger("map", statistics, further, writer), watch)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentmerge._version import __version__
 from agentmerge.checkpoint.writer import Writer
 from agentmerge.engine.checks import check_agents
+from agentmerge.engine.cost import check_cost
 from agentmerge.engine.local import LocalRunner
 from agentmerge.engine.output import output_facts, output_files
 from agentmerge.engine.plan import Plan
@@ -60,6 +61,7 @@ def merge(
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     with Plan(recipe) as plan:
         plan.check_output(out)
+        check_cost(plan)
         files = output_files(plan)
         known = adopt_survey(plan)
         with Writer(out, plan.layout, _identity(plan), overwrite=overwrite) as writer:
@@ -141,7 +143,7 @@ def _check_tied(plan: Plan) -> None:
 def _summary(plan: Plan, survey: Survey) -> SurveySummary:
     method = plan.recipe.method
     counts = survey.total(method.overlap)
-    return SurveySummary.of(plan.names, counts, method.agent_scales(survey), method.threshold)
+    return SurveySummary.of(plan.names, counts, method.agent_scales(survey), method.overlap.threshold)
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
@@ -176,7 +178,7 @@ def _record(plan: Plan, survey: Survey, after: Survey, warnings: list[str], timi
 
 def _all_rounding(plan: Plan, after: Survey) -> RoundingCounts:
     """The rounding of every merged tensor, whatever threshold its rule gave it."""
-    rules = [Rounding(threshold) for threshold in dict.fromkeys(method.threshold for method in plan.methods)]
+    rules = [Rounding(threshold) for threshold in dict.fromkeys(method.overlap.threshold for method in plan.methods)]
     total = RoundingCounts.zero(len(plan.names))
     for rule in rules:
         if after.knows(rule):

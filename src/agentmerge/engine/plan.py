@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
 
-BLOCK_SIZE = 2_000_000
+BLOCK_SIZE = 2 << 20
 """Default bytes of the base in a block: a worker's blocks stay in the processor's cache."""
 MOST_WORKERS = 16
 RESIDENT = 170_000_000
@@ -189,7 +189,7 @@ class Plan:
         """
         stop = task.tensor.elements if stop is None else stop
         step = max(self.block_size // DTYPES[task.tensor.dtype].itemsize // LEAF, 1) * LEAF
-        if task.method is not None and task.method.reach == "tensor":
+        if _sees_all(task):
             start, step = 0, task.tensor.elements
         for edge in range(start, stop, max(step, 1)):
             yield Block(task.tensor, edge, min(edge + step, stop))
@@ -208,10 +208,31 @@ class Plan:
 
     @property
     def memory_bytes(self) -> int:
-        """Resident memory to expect."""
-        largest = max((block.elements for task in self.tasks for block in self.blocks(task)), default=0)
+        """Resident memory to expect: each worker's largest block, and once what a method needs beside it."""
         widest = [max((DTYPES[spec.dtype].itemsize for spec in s.specs.values()), default=0) for s in self._sources]
-        return RESIDENT + self.workers * largest * (sum(widest) + 4)
+        row = sum(widest) + 4
+        largest = max(
+            (
+                block.elements * (row + 4 * _sees_all(task))  # a whole tensor's result is float32 before the cast
+                for task in self.tasks
+                for block in self.blocks(task)
+            ),
+            default=0,
+        )
+        working = (t.method.working_bytes(t.tensor, self._present(t)) for t in self.merged if t.method is not None)
+        return RESIDENT + self.workers * largest + max(working, default=0)
+
+    @property
+    def cost(self) -> float:
+        """FLOP of all merging that takes longer to compute than to read."""
+        return sum(self.cost_of(method) for method in self.methods)
+
+    def cost_of(self, method: MergeMethod) -> float:
+        """FLOP of the tensors that this method merges."""
+        return sum(method.cost(t.tensor, self._present(t)) for t in self.merged if t.method == method)
+
+    def _present(self, task: Task) -> int:
+        return len(self.names) - len(task.absent)
 
     @property
     def _sources(self) -> tuple[FolderCheckpoint, ...]:
@@ -259,6 +280,11 @@ class Plan:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _sees_all(task: Task) -> bool:
+    """Whether the task's method must see its tensor whole."""
+    return task.method is not None and task.method.reach_of(task.tensor) == "tensor"
 
 
 def _unread(decisions: dict[str, Decision], names: tuple[str, ...]) -> set[tuple[str, str]]:

@@ -161,12 +161,13 @@ def count(
     at_least[0] = ~np.uint64(0)
     for first in range(0, elements, LEAF):
         last = min(first + LEAF, elements)
+        for a in range(agents + 1):
+            fingerprint[a] += _fingerprint(addresses[a], codes[a], first, last, key, start)
         changed[:, (last - first) // LANES :] = 0
         worst = _changes(addresses, codes, first, last, threshold, changed, different)
         _tally(changed, at_least, exactly)
-        for a in range(agents + 1):
-            fingerprint[a] += _fingerprint(addresses[a], codes[a], first, last, key, start)
-            if worst >= INF:
+        if worst >= INF:
+            for a in range(agents + 1):
                 found = _non_finite(addresses[a], codes[a], first, last)
                 nan[a] += found[0]
                 inf[a] += found[1]

@@ -21,6 +21,7 @@ from agentmerge.kernels.vectors import (
     magnitude,
     maximum,
     narrow,
+    prefetch,
     select,
     steps_u64,
     store,
@@ -35,6 +36,8 @@ BF16, F16, F32 = 0, 1, 2
 SIGN, INF, QUIET = 0x80000000, 0x7F800000, 0x7FC00000
 """The float32 bits of -0.0, of inf and of the usual NaN."""
 
+_AHEAD = 4096
+"""Bytes between a load and its prefetch, about what one round over the agents hides."""
 _M0, _M1 = MULTIPLIERS
 _W0, _W1 = WEYL
 _LOW = 0xFFFFFFFF
@@ -51,7 +54,10 @@ def decode(address: int, code: int, element: int) -> Lanes:
     """The stored elements [element, element + 64) as float32."""
     if code == F32:
         return load_f32(address + 4 * element)
-    stored = load_u16(address + 2 * element)
+    place = address + 2 * element
+    prefetch(place + _AHEAD)
+    prefetch(place + _AHEAD + 64)
+    stored = load_u16(place)
     if code == BF16:
         return from_bits(widen(stored) << 16)
     return _from_half(stored)

@@ -121,6 +121,12 @@ def _load(vector: Vector) -> Callable[..., Any]:
     return _operation(vector, build)
 
 
+def _prefetch(builder: Any, address: Any) -> Any:
+    pointer, read, near, data = builder.inttoptr(address, ir.IntType(8).as_pointer()), 0, 2, 1
+    _call(builder, "llvm.prefetch", ir.VoidType(), pointer, *map(ir.IntType(32), (read, near, data)))
+    return address
+
+
 def _fill(vector: Vector) -> Callable[..., Any]:
     return _operation(vector, lambda builder, scalar: _splat(builder, scalar, vector))
 
@@ -150,6 +156,9 @@ def _interleave(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
 
 load_f32, load_u16, load_u64 = _load(F32), _load(U16), _load(U64)
 store = _operation(types.int64, _store)
+prefetch = _operation(types.int64, _prefetch)
+"""Ask for the 64 bytes at an address, which need not exist: with many agents the hardware loses track of them."""
+
 fill_f32, fill_u64, fill_u32, fill_u16, fill_u8 = (_fill(vector) for vector in (F32, U64, U32, U16, U8))
 steps_u64 = _operation(
     U64, lambda b, first: b.add(_splat(b, first, U64), ir.Constant(U64.llvm, list(range(U64.lanes))))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from agentmerge.errors import RecipeError, complaints
 from agentmerge.survey.overlap import THRESHOLD, Overlap
+from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agentmerge.survey.rounding import RoundingCounts
-    from agentmerge.survey.statistic import Statistic, Survey
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.survey.statistic import AfterStatistic, Statistic, Survey
+    from agentmerge.tensors import Array, Cast, Stack, TensorSpec
 
 
 def no_truth_value(value: Any) -> Any:
@@ -23,6 +25,10 @@ def no_truth_value(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("expected a number or text, not true or false (YAML reads yes, no, on and off so)")
     return value
+
+
+def _takes_truth_values(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(map(_takes_truth_values, get_args(annotation)))
 
 
 class MergeMethod(BaseModel, ABC):
@@ -44,8 +50,6 @@ class MergeMethod(BaseModel, ABC):
 
     name: str
     """The name in a recipe; every method narrows it to a Literal of its own names."""
-    threshold: float = Field(default=THRESHOLD, ge=0)
-    """An element is changed by an agent iff |tau| > threshold, in float32."""
 
     @model_validator(mode="before")
     @classmethod
@@ -58,8 +62,8 @@ class MergeMethod(BaseModel, ABC):
     @field_validator("*", mode="before")
     @classmethod
     def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        numeric = cls.model_fields[info.field_name or "name"].annotation in (int, float)
-        return no_truth_value(value) if numeric else value
+        annotation = cls.model_fields[info.field_name or "name"].annotation
+        return value if _takes_truth_values(annotation) else no_truth_value(value)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -67,18 +71,29 @@ class MergeMethod(BaseModel, ABC):
         annotation = cls.model_fields["name"].annotation
         return tuple(getattr(annotation, "__args__", ()))
 
-    @property
-    def reach(self) -> Literal["element", "tensor"]:
-        """What one call of `merge` must see: any block of elements, or whole tensors."""
+    def reach_of(self, tensor: TensorSpec) -> Literal["element", "tensor"]:
+        """What one call of `merge` must see of this tensor: any block of elements, or all of it."""
         return "element"
+
+    def cost(self, tensor: TensorSpec, agents: int) -> float:
+        """FLOP of merging this tensor of so many agents; 0 where reading it takes longer than computing."""
+        return 0.0
+
+    def working_bytes(self, tensor: TensorSpec, agents: int) -> int:
+        """Memory that merging this tensor takes beside its blocks, once however many workers there are."""
+        return 0
+
+    def accelerated(self) -> bool:
+        """Whether what `cost` counts runs on a GPU here; RecipeError where the settings want one that is not there."""
+        return False
 
     @property
     def reads(self) -> tuple[str, ...]:
         """What is read beside the weights: () or ("importance",)."""
         return ()
 
-    def check(self, agents: tuple[str, ...]) -> None:
-        """Raise RecipeError where the settings do not fit the agents' names; the message starts with its field."""
+    def check(self, weights: Mapping[str, float]) -> None:
+        """Raise RecipeError where the settings do not fit the agents, given as name to weight."""
 
     def seeded(self, seed: int) -> Self:
         """This method with the recipe's seed, where it is random and has none of its own."""
@@ -86,8 +101,8 @@ class MergeMethod(BaseModel, ABC):
 
     @property
     def overlap(self) -> Overlap:
-        """The overlap statistic at this method's threshold: every record reports it."""
-        return Overlap(threshold=self.threshold)
+        """The overlap counts that every record reports, at the method's threshold where it has one."""
+        return Overlap()
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], where: str = "method") -> Self:
@@ -120,6 +135,36 @@ class MergeMethod(BaseModel, ABC):
         """
         return None
 
+    def after(self) -> tuple[AfterStatistic[Any], ...]:
+        """What to fold over the stored result, for `learned` and `advice`; it rules a kernel out."""
+        return ()
+
+    def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
+        """What the method found out about the agents, as JSON data for the record."""
+        return {}
+
+    def advice(self, survey: Survey) -> list[str]:
+        """Warnings that only the finished merge can give."""
+        return []
+
     def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
         """Lambda of every agent for the record; None where the method has no one number per agent."""
         return None
+
+
+class Selecting(MergeMethod):
+    """A method that asks which agents changed an element; abstract."""
+
+    threshold: float = Field(default=THRESHOLD, ge=0)
+    """An element is changed by an agent iff |tau| > threshold, in float32."""
+
+    @property
+    def overlap(self) -> Overlap:
+        """The counts at this threshold."""
+        return Overlap(threshold=self.threshold)
+
+
+def added(base: Array, update: Array) -> Array:
+    """float32(base) + update [n]; the base's own bits where the update is 0, so that -0.0 stays -0.0."""
+    values = as_float32(base)
+    return np.where(update == 0, values, values + update)

@@ -7,12 +7,29 @@ from typing import Any
 
 from agentmerge.errors import RecipeError, did_you_mean
 from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.calibrate import Calibrate
+from agentmerge.methods.dare import Dare
+from agentmerge.methods.fisher import Fisher
 from agentmerge.methods.ram import Ram
+from agentmerge.methods.region import Region
+from agentmerge.methods.task_arithmetic import Linear, TaskArithmetic
+from agentmerge.methods.ties import Ties
+from agentmerge.methods.wudi import Wudi
 
 GROUP = "agentmerge.methods"
 """Entry point group: each entry names a MergeMethod subclass."""
 
-_BUILT_IN: tuple[type[MergeMethod], ...] = (Ram,)
+_BUILT_IN: tuple[type[MergeMethod], ...] = (
+    Ram,
+    TaskArithmetic,
+    Linear,
+    Ties,
+    Dare,
+    Fisher,
+    Wudi,
+    Region,
+    Calibrate,
+)
 _registered: dict[str, type[MergeMethod]] = {}
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from agentmerge.tensors import Array, Cast, Stack
 
@@ -65,6 +65,19 @@ class Survey:
     def __init__(self) -> None:
         self._totals: dict[str, Any] = {}
         self._tensors: dict[str, dict[str, Any]] = {}
+        self._derived: dict[Hashable, Any] = {}
+
+    def derived(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What follows from a finished survey, made once: limits, scales, coefficients.
+
+        Args:
+            key: tells it from everything else that is derived.
+            make: called the first time, perhaps by several threads at once; they must make the same.
+        """
+        if key not in self._derived:
+            self._derived[key] = make()
+        found: T = self._derived[key]
+        return found
 
     def add(self, statistic: Foldable[T], tensor: str, answer: T) -> None:
         """Fold one more answer in."""
@@ -87,6 +100,10 @@ class Survey:
         """The answer over one tensor; KeyError when it was not folded or is not kept per tensor."""
         answer: T = self._tensors[statistic.key][tensor]
         return answer
+
+    def every(self, statistic: Foldable[T]) -> Mapping[str, T]:
+        """The answers per tensor, by tensor name; KeyError when there are none."""
+        return self._tensors[statistic.key]
 
     def update(self, other: Survey) -> None:
         """Take over every answer of another survey."""

@@ -1,0 +1,118 @@
+"""Prompts and responses from JSON lines. Knows no tokens and no models."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import file_digest
+from typing import TYPE_CHECKING, Any
+
+from agentmerge.errors import SourceError, SourceNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FORM = '{"prompt": "text, or a list of chat messages", "response": "text"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One prompt and what the agent answered."""
+
+    prompt: str | tuple[dict[str, Any], ...]
+    """Plain text, or chat messages, each with a "role"."""
+    response: str
+    line: int
+    """Of its file, from 1 on."""
+
+
+def read_examples(path: Path) -> Iterator[Example]:
+    """The examples of a JSON lines file in their order, read as they are asked for; empty lines are passed over.
+
+    Raises:
+        SourceError: the file can't be read, or a line is no example; the message names file and line.
+    """
+    with _told(path), path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield parse_example(line, f"{path}:{number}", number)
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file's bytes, as hexadecimal.
+
+    Raises:
+        SourceError: it can't be read.
+    """
+    with _told(path), path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def parse_example(text: bytes, where: str, line: int) -> Example:
+    """One line of JSON; fields other than prompt and response are ignored.
+
+    Args:
+        text: UTF-8.
+        where: file and line, for messages.
+        line: its number.
+
+    Raises:
+        SourceError: it is no JSON object, or a field is missing, empty or of the wrong kind.
+    """
+    data = _json(text, where)
+    if not isinstance(data, dict):
+        raise SourceError(f"{where}: expected {FORM}, found {_shown(data)}.")
+    missing = [field for field in ("prompt", "response") if field not in data]
+    if missing:
+        found = ", ".join(sorted(data)[:8]) or "nothing"
+        raise SourceError(f"{where}: no {' and no '.join(missing)}, found {found}. Expected {FORM}.")
+    return Example(_prompt(data["prompt"], where), _response(data["response"], where), line)
+
+
+def _json(text: bytes, where: str) -> Any:
+    try:
+        data = json.loads(text.decode("utf-8-sig" if text.startswith(b"\xef\xbb\xbf") else "utf-8"))
+        json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair is a str that no tokenizer takes
+    except UnicodeError as error:
+        raise SourceError(f"{where}: not UTF-8 text: {error}. Save the file as UTF-8.") from None
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{where}: not JSON: {error}. Expected one object a line: {FORM}.") from None
+    return data
+
+
+def _prompt(value: Any, where: str) -> str | tuple[dict[str, Any], ...]:
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list) and value:
+        for i, message in enumerate(value):
+            if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+                expected = 'expected {"role": ..., "content": ...}'
+                raise SourceError(f"{where}: prompt[{i}] is {_shown(message)}, {expected}.")
+        return tuple(value)
+    raise SourceError(f"{where}: prompt is {_shown(value)}, expected text or a list of chat messages, not empty.")
+
+
+def _response(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise SourceError(f"{where}: response is {_shown(value)}, expected text.")
+    if not value:
+        raise SourceError(f"{where}: the response is empty, expected the agent's answer. Remove the line.")
+    return value
+
+
+def _shown(value: Any) -> str:
+    return f"{json.dumps(value, ensure_ascii=False):.80}"
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise SourceNotFoundError(f"{path}: no such data file, expected JSON lines of {FORM}.") from None
+    except OSError as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{path}: can't be read: {error}.") from None

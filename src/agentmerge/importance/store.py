@@ -1,0 +1,132 @@
+"""Unfinished sums that survive a kill, and the finished importance. Knows arrays and files, no models."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agentmerge.checkpoint.layout import plan_layout
+from agentmerge.checkpoint.positional import preallocate, sync_data, sync_folder, write_from
+from agentmerge.checkpoint.reader import open_checkpoint
+from agentmerge.errors import OutputError
+from agentmerge.tensors import Array, Block, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agentmerge.checkpoint.layout import Layout
+    from agentmerge.checkpoint.writer import Writer
+
+SUMS = "sums.safetensors"
+PART = ".part"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How far a run is."""
+
+    examples: int = 0
+    log_likelihood: float = 0.0
+    """Summed over every response token of these examples."""
+
+
+class SumStore:
+    """The sums of a run in its staging folder: one file, replaced by a rename, that says how far it is."""
+
+    def __init__(self, folder: Path, specs: Sequence[TensorSpec], work: str) -> None:
+        """Check that the disk holds what will be saved.
+
+        Args:
+            folder: the staging folder.
+            specs: of the sums, float32.
+            work: tells the sums of one work from another's.
+
+        Raises:
+            OutputError: too little space.
+        """
+        self._path, self._specs, self._work = folder / SUMS, specs, work
+        self._part = folder / (SUMS + PART)
+        self._part.unlink(missing_ok=True)
+        size = sum(spec.nbytes for spec in specs)
+        needed, free = size * (1 if self._path.exists() else 2), shutil.disk_usage(folder).free
+        if free < needed:
+            raise OutputError(
+                f"{folder}: {needed:,} bytes are needed here for unfinished sums, {free:,} are free. "
+                "Free some space, or choose another disk with --out."
+            )
+
+    def save(self, sums: Iterable[tuple[str, Array]], done: Done) -> None:
+        """Put these sums in the place of the ones before, and return when they are on the disk.
+
+        Raises:
+            OutputError: the disk refuses; what was saved before stays.
+        """
+        try:
+            self._write(sums, done)
+        except OSError as error:
+            self._part.unlink(missing_ok=True)
+            todo = "Free some space and run the same command again: it resumes."
+            raise OutputError(f"{self._part}: can't be written: {error}. {todo}") from error
+
+    def load(self) -> tuple[Done, Iterator[tuple[str, Array]]] | None:
+        """What an earlier run of this work saved: how far it was, and its sums, flat; None where there is nothing."""
+        if not self._path.exists():
+            return None
+        with open_checkpoint(self._path) as found:
+            if found.metadata.get("work") != self._work or list(found.specs.values()) != list(self._specs):
+                return None
+            done = Done(int(found.metadata["examples"]), float.fromhex(found.metadata["log_likelihood"]))
+        return done, self._arrays()
+
+    def drop(self) -> None:
+        """Give the disk space back."""
+        self._path.unlink(missing_ok=True)
+
+    def _arrays(self) -> Iterator[tuple[str, Array]]:
+        with open_checkpoint(self._path) as found:
+            for spec in self._specs:
+                yield spec.name, found.read(Block(spec, 0, spec.elements))
+
+    def _write(self, sums: Iterable[tuple[str, Array]], done: Done) -> None:
+        texts = {"work": self._work, "examples": str(done.examples), "log_likelihood": done.log_likelihood.hex()}
+        size = sum(spec.nbytes for spec in self._specs)
+        layout = plan_layout(self._specs, max(size, 1), texts)
+        fd = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            preallocate(fd, layout.shards[0].size)
+            write_from(fd, layout.shards[0].header, 0)
+            for name, array in sums:
+                write_from(fd, array, layout.places[name].offset)
+            sync_data(fd)
+        finally:
+            os.close(fd)
+        self._part.replace(self._path)
+        sync_folder(self._path.parent)
+
+
+def write_means(writer: Writer, layout: Layout, sums: Mapping[str, Array], examples: int) -> list[str]:
+    """Write sum / examples for every tensor of the layout, zeros where there is no sum.
+
+    Args:
+        writer: of the output.
+        layout: its tensors, float32.
+        sums: float32 by the names of the layout.
+        examples: n, at least 1.
+
+    Returns:
+        The tensors that are zero everywhere.
+    """
+    zero = []
+    for name, place in layout.places.items():
+        mean = np.zeros(place.spec.elements, np.float32)
+        if name in sums:
+            np.divide(sums[name].reshape(-1), np.float32(examples), out=mean)
+        if not mean.any():
+            zero.append(name)
+        writer.write(place, 0, mean)
+    return zero

@@ -1,0 +1,152 @@
+"""DARE: drop elements of the task vectors at random and rescale the rest, then merge by another method.
+
+"Language Models are Super Mario", https://arxiv.org/abs/2311.03099.
+
+    keep[t, i] = random bits of (seed, "dare", agent t, tensor) at element i < density * 2^32
+    tau'[t, i] = tau[t, i] / density where kept, else 0
+
+The inner method then sees base and tau'; what it asks to be folded is folded over tau' too. The draws are addressed by
+element, so no block size, worker count or runner changes them. Density 1 is the inner method, bit for bit.
+
+Where public codes disagree: MergeLM takes the drop rate (1 - density); mergekit's dare_ties is `dare` around `ties` at
+density 1, and rescales unless told otherwise. MergeLM divides by zero at density 0, which is refused here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field
+
+from agentmerge.methods.wrapper import Wrapper
+from agentmerge.randomness import random_bits, stream_key
+from agentmerge.survey.statistic import Statistic, Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentmerge.survey.rounding import RoundingCounts
+    from agentmerge.survey.statistic import Foldable
+    from agentmerge.tensors import Array, Cast, Stack
+
+
+class Dare(Wrapper):
+    """Random drop and rescale around another method."""
+
+    about: ClassVar[Mapping[str, str]] = {
+        "dare": "DARE: drop changes at random, rescale the rest, then another method."
+    }
+
+    name: Literal["dare"] = "dare"
+    density: float = Field(default=0.5, gt=0, le=1)
+    """Kept fraction of each task vector, at random."""
+    seed: int | None = Field(default=None, ge=0, lt=2**64)
+    """Of the draws; null takes the recipe's."""
+
+    def seeded(self, seed: int) -> Self:
+        """With the recipe's seed, unless it has one."""
+        found = self if self.seed is not None else self.model_copy(update={"seed": seed})
+        return found.model_copy(update={"then": found.then.seeded(seed)})
+
+    def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
+        """What the inner method asks, of the dropped task vectors."""
+        asked = self.then.ask(self._inner(survey))
+        return asked if self.density == 1 else tuple(Dropped(s, self.density, self.seed or 0) for s in asked)
+
+    def merge(self, stack: Stack, survey: Survey) -> Array:
+        """The inner method on the dropped task vectors, float32 [n]."""
+        dropped = stack if self.density == 1 else drop(stack, self.density, self.seed or 0)
+        return self.then.merge(dropped, self._inner(survey))
+
+    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+        """The inner method's kernel where nothing is dropped."""
+        return self.then.fused(stack, survey, cast, out) if self.density == 1 else None
+
+    def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
+        """The inner method's."""
+        return self.then.agent_scales(self._inner(survey))
+
+    def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
+        """The inner method's."""
+        return self.then.learned(self._inner(survey), names)
+
+    def _inner(self, survey: Survey) -> Survey:
+        if self.density == 1:
+            return survey
+        return survey.derived(self, lambda: DroppedSurvey(survey, self.density, self.seed or 0))
+
+
+def drop(stack: Stack, density: float, seed: int) -> Stack:
+    """The stack with task vectors dropped and rescaled."""
+    tau, tensor, start = stack.task_vectors(), stack.block.tensor.name, stack.block.start
+    bound = density * 2.0**32
+    dropped = np.empty_like(tau)
+    for t, name in enumerate(stack.names):
+        keep = random_bits(stream_key(seed, "dare", name, tensor), start, tau.shape[1]) < bound
+        dropped[t] = np.where(keep, tau[t] / np.float32(density), np.float32(0))
+    return replace(stack, tau=dropped)
+
+
+@dataclass(frozen=True)
+class Dropped(Statistic[Any]):
+    """Another statistic, of the dropped task vectors."""
+
+    inner: Statistic[Any]
+    density: float
+    seed: int
+
+    @property
+    def per_tensor(self) -> bool:  # type: ignore[override]
+        """As the inner one."""
+        return self.inner.per_tensor
+
+    @property
+    def key(self) -> str:
+        """The inner key and the draw."""
+        return f"Dropped {json.dumps([self.density, self.seed])} {self.inner.key}"
+
+    def observe(self, stack: Stack) -> Any:
+        """The inner answer for the dropped stack."""
+        return self.inner.observe(drop(stack, self.density, self.seed))
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """The inner one's."""
+        return self.inner.combine(left, right)
+
+    def encode(self, answer: Any) -> Any:
+        """The inner one's."""
+        return self.inner.encode(answer)
+
+    def decode(self, data: Any) -> Any:
+        """The inner one's."""
+        return self.inner.decode(data)
+
+
+class DroppedSurvey(Survey):
+    """A survey as the inner method sees it: its questions are about the dropped task vectors."""
+
+    def __init__(self, survey: Survey, density: float, seed: int) -> None:
+        super().__init__()
+        self._survey, self._density, self._seed = survey, density, seed
+
+    def _dropped(self, statistic: Foldable[Any]) -> Foldable[Any]:
+        return Dropped(statistic, self._density, self._seed) if isinstance(statistic, Statistic) else statistic
+
+    def knows(self, statistic: Foldable[Any]) -> bool:
+        """Whether it has been folded over the dropped task vectors."""
+        return self._survey.knows(self._dropped(statistic))
+
+    def total(self, statistic: Foldable[Any]) -> Any:
+        """The answer over the dropped task vectors."""
+        return self._survey.total(self._dropped(statistic))
+
+    def at(self, tensor: str, statistic: Foldable[Any]) -> Any:
+        """The answer over one dropped tensor."""
+        return self._survey.at(tensor, self._dropped(statistic))
+
+    def every(self, statistic: Foldable[Any]) -> Mapping[str, Any]:
+        """The answers per dropped tensor."""
+        return self._survey.every(self._dropped(statistic))

@@ -1,0 +1,53 @@
+"""What the shared region costs each agent: the energies that RAM's automatic scale comes from.
+
+Over the elements that agent t changed, with u[t] = weight[t] * tau[t] and s the update that a shared element gets:
+
+    E_unique[t] = sum of u[t, i]^2 where only t changed i
+    E_shared[t] = sum of u[t, i]^2 where others changed i too
+    P_shared[t] = sum of u[t, i] * s[i] where others changed i too
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agentmerge.methods.shared import Shared, shared_update
+from agentmerge.survey.overlap import changed_mask
+from agentmerge.survey.statistic import Statistic
+from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_sums
+
+if TYPE_CHECKING:
+    from agentmerge.tensors import Stack
+
+
+@dataclass(frozen=True)
+class Energies(SumsOverLeaves, Statistic[TreeSums]):
+    """E_unique, E_shared and P_shared of every agent, in this order, float64."""
+
+    threshold: float
+    shared: Shared
+    power: float
+
+    def observe(self, stack: Stack) -> TreeSums:
+        """Sum one stack."""
+        tau = stack.task_vectors()
+        changed = changed_mask(tau, self.threshold)
+        updates = stack.weight()[:, None] * tau
+        result = shared_update(stack, updates, changed, self.shared, self.power).astype(np.float64)
+        count, wide = changed.sum(axis=0), np.where(changed, updates, 0).astype(np.float64)
+        unique, shared = wide * (count == 1), wide * (count >= 2)
+        rows = np.concatenate([unique * unique, shared * shared, shared * result])
+        return tree_sums(rows, stack.block.tensor.name, stack.block.start)
+
+
+def scales_from(sums: TreeSums, bound: float | None) -> tuple[float, ...]:
+    """lambda[t] = 1 + (E_shared - P_shared) / E_unique, at least 0 and at most `bound`; 1 where nothing is unique."""
+    unique, shared, kept = np.split(sums.total(), 3)
+    scales = []
+    for u, e, p in zip(unique, shared, kept, strict=True):
+        scale = max(1 + (e - p) / u, 0.0) if u else 1.0
+        scales.append(float(scale if bound is None else min(scale, bound)))
+    return tuple(scales)

@@ -1,0 +1,89 @@
+"""Fisher merging: a mean weighted by how much each agent's own data depends on each element. Knows no files.
+
+"Merging Models with Fisher-Weighted Averaging", https://arxiv.org/abs/2111.09832.
+
+    f[t]      = (importance[t] + floor) * coefficient[t]
+    merged    = base + scale * sum over t of f[t] * tau[t] / sum over t of f[t]
+    coefficient[t] = weight[t]                                                                plain
+                   = weight[t] / (norm[t] + floor) / sum over s of 1 / (norm[s] + floor)      normalize
+
+norm[t] is the Euclidean norm of the agent's importance over all merged elements. A coefficient common to all agents
+cancels in the mean, so only their ratios count; that is why `scale`, which multiplies the merged task vector, is a
+field of its own. The formula and the floor are MergeLM's, which averages the agents' values instead of their task
+vectors: the same mean, but its float32 rounding is up to 5 ulp off the exact value, this one's at most 1. An element
+that is important to no agent keeps the base's value, where MergeLM's floor would average the agents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from agentmerge.methods.base import MergeMethod, added
+from agentmerge.survey.statistic import Statistic
+from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_sums
+from agentmerge.tensors import as_float32
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentmerge.survey.statistic import Survey
+    from agentmerge.tensors import Array, Stack
+
+
+class Fisher(MergeMethod):
+    """The importance-weighted mean of the task vectors."""
+
+    about: ClassVar[Mapping[str, str]] = {"fisher": "Fisher merging: the importance-weighted mean of the task vectors."}
+
+    name: Literal["fisher"] = "fisher"
+    scale: float = 1.0
+    """Multiplies the merged task vector."""
+    normalize: bool = False
+    """Divide each agent's importance by its norm, so that one of larger gradients does not outweigh the others."""
+    floor: float = Field(default=1e-6, ge=0)
+    """Added to every importance."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The agents' importance."""
+        return ("importance",)
+
+    def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
+        """The norms of the importances, where they count."""
+        return (ImportanceNorm(),) if self.normalize and not survey.knows(ImportanceNorm()) else ()
+
+    def merge(self, stack: Stack, survey: Survey) -> Array:
+        """The definition, float32 [n]; sums run over the agents in sorted-name order."""
+        total, divisor = np.zeros((2, stack.base.size), np.float32)
+        important = np.zeros(stack.base.size, np.bool_)
+        coefficients = self._coefficients(stack, survey)
+        for raw, tau, coefficient in zip(stack.extra["importance"], stack.task_vectors(), coefficients, strict=True):
+            importance = as_float32(raw)
+            factor = coefficient * (importance + np.float32(self.floor))
+            total += factor * tau
+            divisor += factor
+            important |= importance != 0
+        mean = total / np.where(divisor == 0, np.float32(1), divisor)
+        return added(stack.base, np.where(important, np.float32(self.scale) * mean, np.float32(0)))
+
+    def _coefficients(self, stack: Stack, survey: Survey) -> Array:
+        weight = stack.weight()
+        if not self.normalize:
+            return weight
+        norm = survey.derived(self, lambda: np.sqrt(survey.total(ImportanceNorm()).total()))
+        coefficients: Array = (weight * (1 / (norm + self.floor)) / (1 / (norm + self.floor)).sum()).astype(np.float32)
+        return coefficients
+
+
+@dataclass(frozen=True)
+class ImportanceNorm(SumsOverLeaves, Statistic[TreeSums]):
+    """Per agent, the sum of squared importances."""
+
+    def observe(self, stack: Stack) -> TreeSums:
+        """Sum one stack in float64."""
+        squares = np.stack([as_float32(raw).astype(np.float64) ** 2 for raw in stack.extra["importance"]])
+        return tree_sums(squares, stack.block.tensor.name, stack.block.start)

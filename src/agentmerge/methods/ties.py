@@ -1,0 +1,182 @@
+"""TIES: trim each task vector, elect a sign per element, average the agents that agree with it. Knows no files.
+
+"TIES-Merging: Resolving Interference When Merging Models", https://arxiv.org/abs/2306.01708.
+
+    trim      keep[t, i]  = |tau[t, i]| >= the k-th smallest magnitude of tau[t], k = int((1 - density) * elements)
+    elect     sign[i]     = sign of the sum over t of weight[t] * kept tau[t, i]
+    disjoint  mean[i]     = sum of weight * tau / sum of weight, over the kept tau[t, i] of that sign
+              merged[i]   = base[i] + scale * mean[i]
+
+Where public codes disagree: the paper's code and MergeLM trim over the whole task vector (scope "model") and keep every
+element equal to the k-th magnitude, which for bfloat16 agents can be thousands; mergekit trims tensor by tensor (scope
+"tensor"). Where the elected sum is exactly 0, MergeLM takes the sign that most elements of the checkpoint elected
+(zero_sign "majority"), mergekit keeps the base ("zero"). MergeLM keeps exact zeros when the k-th magnitude is 0, which
+is harmless there because zeros add nothing; here only real changes are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from agentmerge.methods.base import MergeMethod, added
+from agentmerge.survey.magnitude import (
+    EVERYWHERE,
+    MagnitudeHigh,
+    MagnitudeLow,
+    count_of,
+    magnitude,
+    ranked,
+)
+from agentmerge.survey.statistic import Statistic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentmerge.survey.magnitude import Histogram
+    from agentmerge.survey.statistic import Survey
+    from agentmerge.tensors import Array, Stack
+
+Limits = tuple[tuple[str, tuple[float, ...]], ...]
+"""Tensor name, or EVERYWHERE, to the smallest magnitude that each agent keeps."""
+
+
+class Ties(MergeMethod):
+    """Trim, elect, disjoint mean, scale."""
+
+    about: ClassVar[Mapping[str, str]] = {"ties": "TIES: trim small changes, elect signs, average what agrees."}
+
+    name: Literal["ties"] = "ties"
+    density: float = Field(default=0.2, gt=0, le=1)
+    """Kept fraction of each task vector, by magnitude."""
+    scale: float = 1.0
+    """Multiplies the disjoint mean."""
+    scope: Literal["model", "tensor"] = "model"
+    """Over what the magnitudes are ranked: the whole task vector (the paper), or each tensor (mergekit)."""
+    zero_sign: Literal["majority", "zero"] = "majority"
+    """What an element with an elected sum of exactly 0 takes: the checkpoint's majority sign, or the base."""
+
+    @property
+    def _high(self) -> MagnitudeHigh:
+        return MagnitudeHigh(by_tensor=self.scope == "tensor")
+
+    def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
+        """The upper bits of the magnitudes, then the lower ones, then the majority sign."""
+        if self.density < 1 and not survey.knows(self._high):
+            return (self._high,)
+        if self.density < 1 and not survey.knows(low := self._low(survey)):
+            return (low,)
+        if self.zero_sign == "majority" and not survey.knows(elected := ElectedSigns(self._limits(survey))):
+            return (elected,)
+        return ()
+
+    def merge(self, stack: Stack, survey: Survey) -> Array:
+        """The definition, float32 [n]; sums run over the agents in sorted-name order."""
+        limits, zero = survey.derived(self, lambda: self._found(survey))
+        kept = trim(stack.task_vectors(), limits, stack.block.tensor.name)
+        sign = elect(kept, stack.weight())
+        sign = np.where(sign == 0, zero, sign)
+        return added(stack.base, np.float32(self.scale) * disjoint_mean(kept, sign, stack.weight()))
+
+    def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
+        """The smallest kept magnitude of each agent, and how many elements are equal to it; all of them are kept."""
+        if self.density == 1 or self.scope == "tensor":
+            return {}
+        low = survey.total(self._low(survey))
+        found = {}
+        for t, (high, rank) in enumerate(self._chosen(survey.total(self._high))):
+            key = ranked(low[t], rank)[0] if high >= 0 else 0
+            ties = count_of(low[t], key) if high >= 0 else 0
+            found[names[t]] = {"smallest_kept": magnitude(max(high, 0), key), "ties": ties}
+        return {"trim": found}
+
+    def _found(self, survey: Survey) -> tuple[dict[str, tuple[float, ...]], np.float32]:
+        """The limits, and the sign of an elected sum of 0."""
+        limits = self._limits(survey)
+        if self.zero_sign == "zero":
+            return dict(limits), np.float32(0)
+        positive, negative = survey.total(ElectedSigns(limits))
+        return dict(limits), np.float32(np.sign(positive - negative))
+
+    def _chosen(self, high: tuple[Histogram, ...]) -> list[tuple[int, int]]:
+        """Per agent, the bin of its k-th smallest magnitude and the rank in it; (-1, 0) where nothing is trimmed."""
+        chosen = []
+        for found in high:
+            k = int(int(found[1].sum()) * (1 - self.density))
+            chosen.append(ranked(found, k) if k >= 1 else (-1, 0))
+        return chosen
+
+    def _places(self, survey: Survey) -> dict[str, tuple[Histogram, ...]]:
+        if self.scope == "tensor":
+            return dict(survey.every(self._high))
+        return {EVERYWHERE: survey.total(self._high)}
+
+    def _low(self, survey: Survey) -> MagnitudeLow:
+        bins = {place: tuple(b for b, _ in self._chosen(high)) for place, high in self._places(survey).items()}
+        return MagnitudeLow(tuple(sorted(bins.items())))
+
+    def _limits(self, survey: Survey) -> Limits:
+        if self.density == 1:
+            return ()
+        low, limits = self._low(survey), {}
+        for place, high in self._places(survey).items():
+            found = survey.total(low) if place == EVERYWHERE else survey.at(place, low)
+            limits[place] = tuple(
+                magnitude(b, ranked(found[t], rank)[0]) if b >= 0 else 0.0
+                for t, (b, rank) in enumerate(self._chosen(high))
+            )
+        return tuple(sorted(limits.items()))
+
+
+@dataclass(frozen=True)
+class ElectedSigns(Statistic[tuple[int, int]]):
+    """How many elements of the checkpoint elected + and how many -."""
+
+    limits: Limits
+
+    def observe(self, stack: Stack) -> tuple[int, int]:
+        """Count one stack."""
+        kept = trim(stack.task_vectors(), dict(self.limits), stack.block.tensor.name)
+        sign = elect(kept, stack.weight())
+        return int((sign > 0).sum()), int((sign < 0).sum())
+
+    def combine(self, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
+        """Sums."""
+        return left[0] + right[0], left[1] + right[1]
+
+    def encode(self, answer: tuple[int, int]) -> list[int]:
+        """Two integers."""
+        return list(answer)
+
+    def decode(self, data: Any) -> tuple[int, int]:
+        """Back from two integers."""
+        return int(data[0]), int(data[1])
+
+
+def trim(tau: Array, limits: Mapping[str, tuple[float, ...]], tensor: str) -> Array:
+    """The task vectors float32 [agents, n] with 0 for every magnitude under its agent's limit."""
+    limit = limits.get(EVERYWHERE) or limits.get(tensor)
+    if limit is None:
+        return tau
+    return np.where(np.abs(tau) >= np.array(limit, np.float32)[:, None], tau, np.float32(0))
+
+
+def elect(kept: Array, weight: Array) -> Array:
+    """The sign of the weighted sum of kept float32 [agents, n]: -1, 0 or 1, float32 [n]."""
+    total = np.zeros(kept.shape[1], np.float32)
+    for w, tau in zip(weight, kept, strict=True):
+        total += w * tau
+    return np.sign(total)
+
+
+def disjoint_mean(kept: Array, sign: Array, weight: Array) -> Array:
+    """The weighted mean over the kept elements of the elected sign, float32 [n]; 0 where there are none."""
+    total, divisor = np.zeros(kept.shape[1], np.float32), np.zeros(kept.shape[1], np.float32)
+    for w, tau in zip(weight, kept, strict=True):
+        agrees = (np.sign(w * tau) == sign) & (tau != 0)
+        total += np.where(agrees, w * tau, np.float32(0))
+        divisor += np.where(agrees, w, np.float32(0))
+    return np.where(divisor == 0, np.float32(0), total / np.where(divisor == 0, np.float32(1), divisor))

@@ -1,0 +1,115 @@
+"""The k-th smallest magnitude of each task vector, exactly, by two counts over its float32 bits. Knows no methods.
+
+A finite float32 magnitude orders as its 31 bits do. `MagnitudeHigh` counts the upper 16 of them, which tells in which
+bin the k-th magnitude lies; `MagnitudeLow` counts the lower 15 within that bin, which tells it to the bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agentmerge.survey.statistic import Statistic
+from agentmerge.tensors import Array
+
+if TYPE_CHECKING:
+    from agentmerge.tensors import Stack
+
+LOW_BITS = 15
+EVERYWHERE = ""
+"""In place of a tensor's name: all merged tensors together."""
+
+Histogram = tuple[Array, Array]
+"""Sorted keys int64 [m] and their counts int64 [m], none of them 0."""
+
+
+class _Histograms(Statistic[tuple[Histogram, ...]]):
+    """Answers are a histogram per agent."""
+
+    def combine(self, left: tuple[Histogram, ...], right: tuple[Histogram, ...]) -> tuple[Histogram, ...]:
+        """Sums of counts."""
+        return tuple(_combined(mine, other) for mine, other in zip(left, right, strict=True))
+
+    def encode(self, answer: tuple[Histogram, ...]) -> Any:
+        """Keys and counts."""
+        return [[keys.tolist(), counts.tolist()] for keys, counts in answer]
+
+    def decode(self, data: Any) -> tuple[Histogram, ...]:
+        """Back from keys and counts."""
+        return tuple((np.array(keys, np.int64), np.array(counts, np.int64)) for keys, counts in data)
+
+
+@dataclass(frozen=True)
+class MagnitudeHigh(_Histograms):
+    """Per agent, how many elements have each value of the upper 16 of the 31 bits of |tau|."""
+
+    by_tensor: bool = False
+    """Keep a histogram per tensor too."""
+
+    @property
+    def per_tensor(self) -> bool:  # type: ignore[override]
+        """As asked."""
+        return self.by_tensor
+
+    def observe(self, stack: Stack) -> tuple[Histogram, ...]:
+        """Count one stack."""
+        return tuple(histogram(bits >> LOW_BITS) for bits in magnitude_bits(stack.task_vectors()))
+
+
+@dataclass(frozen=True)
+class MagnitudeLow(_Histograms):
+    """Per agent, how many elements of its chosen bin have each value of the lower 15 bits of |tau|."""
+
+    bins: tuple[tuple[str, tuple[int, ...]], ...]
+    """Tensor name, or EVERYWHERE, to the bin that MagnitudeHigh chose for each agent; -1 for none."""
+
+    @property
+    def per_tensor(self) -> bool:  # type: ignore[override]
+        """Where the bins are."""
+        return self.bins[0][0] != EVERYWHERE
+
+    def observe(self, stack: Stack) -> tuple[Histogram, ...]:
+        """Count one stack."""
+        chosen = dict(self.bins)
+        bins = chosen.get(EVERYWHERE) or chosen[stack.block.tensor.name]
+        pairs = zip(magnitude_bits(stack.task_vectors()), bins, strict=True)
+        return tuple(histogram(bits[bits >> LOW_BITS == high] & ((1 << LOW_BITS) - 1)) for bits, high in pairs)
+
+
+def magnitude_bits(task_vectors: Array) -> Array:
+    """The 31 bits of |tau|, int64 [agents, n]."""
+    return (np.ascontiguousarray(task_vectors).view(np.uint32) & np.uint32(0x7FFFFFFF)).astype(np.int64)
+
+
+def histogram(values: Array) -> Histogram:
+    """How often each value stands in int64 [n] of small non-negative numbers."""
+    counts = np.bincount(values, minlength=1)
+    keys = counts.nonzero()[0]
+    return keys.astype(np.int64), counts[keys].astype(np.int64)
+
+
+def ranked(found: Histogram, k: int) -> tuple[int, int]:
+    """The key that holds the k-th smallest element, k from 1, and its rank among the elements of that key."""
+    keys, counts = found
+    ends = np.cumsum(counts)
+    place = int(np.searchsorted(ends, k))
+    return int(keys[place]), k - int(ends[place] - counts[place])
+
+
+def magnitude(high: int, low: int) -> float:
+    """The float32 magnitude of these upper and lower bits."""
+    return float(np.array([high << LOW_BITS | low], np.uint32).view(np.float32)[0])
+
+
+def count_of(found: Histogram, key: int) -> int:
+    """How many elements have exactly this key."""
+    return int(found[1][found[0] == key].sum())
+
+
+def _combined(left: Histogram, right: Histogram) -> Histogram:
+    keys, places = np.unique(np.concatenate([left[0], right[0]]), return_inverse=True)
+    counts = np.zeros(keys.size, np.int64)
+    np.add.at(counts, places, np.concatenate([left[1], right[1]]))
+    return keys, counts

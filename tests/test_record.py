@@ -1,0 +1,107 @@
+"""A record says what was done, replays it, and is read back whole or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agentmerge import MergeRecord, ProbeRecord, Recipe, merge, probe
+from agentmerge.errors import SurveyError
+from agentmerge.testing import assert_same_tensors, read_checkpoint
+
+if TYPE_CHECKING:
+    from agentmerge.testing import Sources
+
+DESIGN = {
+    "recipe": {"base", "agents", "method", "rules", "inputs", "output", "seed", "run"},
+    "versions": {"agentmerge", "python", "numpy", "numba", "ml-dtypes"},
+    "sources": {"base", "code", "tool", "memory"},
+    "survey": {"elements", "threshold", "agents"},
+    "rounding": {"code", "tool", "memory"},
+    "tensors": {"merged", "copied"},
+    "output": {"dtype", "rounding", "shards", "bytes"},
+    "timing": {"fold_seconds", "map_seconds", "folds", "bytes_read"},
+}
+
+
+@pytest.fixture
+def out(tiny: Sources, tmp_path: Path) -> Path:
+    merge(tiny.recipe("ram+"), tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_the_record_has_every_field_that_the_design_lists(out: Path) -> None:
+    data: dict[str, Any] = json.loads((out / "merge_record.json").read_text())
+    for section, fields in DESIGN.items():
+        assert fields <= data[section].keys(), section
+    for agent in data["survey"]["agents"].values():
+        assert agent.keys() == {
+            *("changed", "density", "unique", "shared", "overlap_unique_ratio", "scale", "changed_by_exactly")
+        }
+        assert agent["changed"] == agent["unique"] + agent["shared"] == sum(agent["changed_by_exactly"])
+        assert agent["density"] == agent["changed"] / data["survey"]["elements"]
+    for shares in data["rounding"].values():
+        assert shares.keys() == {"changed_lost", "below_threshold", "rescale_survived"}
+        assert all(0 <= share <= 1 for share in shares.values())
+    for source in data["sources"].values():
+        assert {"source", "files"} <= source.keys()
+        assert {"name", "size", "mtime_ns", "header_sha256"} <= source["files"][0].keys()
+
+
+def test_the_returned_record_is_the_one_on_disk(tiny: Sources, tmp_path: Path) -> None:
+    record = merge(tiny.recipe("ram+s", seed=7), tmp_path / "out")
+    assert MergeRecord.load(tmp_path / "out") == record
+    assert (tmp_path / "out" / "merge_record.json").read_bytes() == record.dump()
+
+
+def test_the_recorded_recipe_replays_the_merge(out: Path, tmp_path: Path) -> None:
+    recipe = Recipe.parse(MergeRecord.load(out).recipe)
+    again = merge(recipe, tmp_path / "again")
+    assert_same_tensors(read_checkpoint(tmp_path / "again"), read_checkpoint(out))
+    first = MergeRecord.load(out)
+    assert again.model_dump(exclude={"timing"}) == first.model_dump(exclude={"timing"})
+
+
+def test_a_probe_is_saved_and_read_back_the_same(tiny: Sources, tmp_path: Path) -> None:
+    seen = probe(tiny.recipe("ram+"))
+    seen.save(tmp_path / "survey.json")
+    assert ProbeRecord.load(tmp_path / "survey.json") == seen
+
+
+def test_probe_and_merge_say_the_same_of_the_agents(tiny: Sources, tmp_path: Path) -> None:
+    for method in ("ram", "ram+", "ram+s", {"name": "ram+", "scope": "tensor"}):
+        recipe = tiny.recipe(method)
+        assert probe(recipe).survey == merge(recipe, tmp_path / str(method)).survey
+
+
+def test_an_infinite_ratio_is_null_in_json_that_any_reader_takes(tiny: Sources, tmp_path: Path) -> None:
+    merge(tiny.recipe("ram+", rules=[{"tensors": "*", "threshold": 1e-5}]), tmp_path / "out")
+
+    def no_constant(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    json.loads((tmp_path / "out" / "merge_record.json").read_text(), parse_constant=no_constant)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file, expected a MergeRecord"),
+        (b"", "can't be read as a MergeRecord"),
+        (b"[]", "not a MergeRecord"),
+        (b'{"recipe": 1}', "not a MergeRecord: recipe"),
+        (b"\xff\xfe", "can't be read as a MergeRecord"),
+        (b"[" * 100_000, "can't be read as a MergeRecord"),
+    ],
+    ids=str,
+)
+def test_what_is_no_record_is_refused_by_name(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "merge_record.json").write_bytes(content)
+    with pytest.raises(SurveyError) as caught:
+        MergeRecord.load(tmp_path)
+    assert message in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
