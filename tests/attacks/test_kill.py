@@ -26,16 +26,16 @@ JOURNAL = "agentmerge.checkpoint.journal"
 STAGES: list[tuple[str, int, str]] = [
     ("agentmerge.engine.plan:Plan._decide", 1, "after"),
     (f"{STAGING}:Staging.create", 1, "after"),
-    (f"{JOURNAL}:write_from", 1, "within"),
+    ("os:pwrite", 1, "within"),  # the journal's first line
     (f"{JOURNAL}:Journal.begin", 1, "after"),
     (f"{WRITER}:preallocate", 1, "before"),
     (f"{WRITER}:preallocate", 3, "after"),
-    (f"{WRITER}:write_from", 2, "within"),
-    *((f"{WRITER}:Writer.commit", n, when) for n in (1, 2, 4, 8) for when in ("before", "after")),
+    ("os:pwrite", 3, "within"),  # a header
+    *((f"{WRITER}:Writer.commit", n, when) for n in (1, 2, 9, 15) for when in ("before", "after")),
     *((f"{WRITER}:sync_data", n, "before") for n in (1, 9)),
-    *((f"{JOURNAL}:write_from", n, when) for n in (2, 3, 6, 10) for when in ("before", "within", "after")),
-    *((f"{WRITER}:Writer.write", n, when) for n in (1, 2, 40, 88) for when in ("before", "after")),
-    *((f"{WRITER}:write_from", n, "within") for n in (10, 60, 92)),
+    *((f"{JOURNAL}:write_from", n, when) for n in (2, 3, 10, 16) for when in ("before", "after")),
+    *((f"{WRITER}:Writer.write", n, when) for n in (1, 2, 40, 84) for when in ("before", "after")),
+    *(("os:pwrite", n, "within") for n in range(8, 110, 6)),
     ("agentmerge.engine.pipeline:_record", 1, "before"),
     (f"{WRITER}:Writer.finish", 1, "before"),
     *((f"{WRITER}:write_file", n, when) for n in (1, 2, 3, 4) for when in ("before", "after")),
@@ -78,7 +78,7 @@ def killer() -> Iterator[Killer]:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
-    """About 360 KB each, in five tensors and one of integers: 91 blocks, six shards."""
+    """About 360 KB each, in five tensors and one of integers: 84 blocks, six shards."""
     shapes = {f"model.layers.{i}.mlp.up_proj.weight": (97, 331) for i in range(5)} | {"model.norm.weight": (331,)}
     base = {**random_base(5, shapes), "model.rotary.ids": np.arange(5000)}
     return make_agents(tmp_path_factory.mktemp("sources"), base=base, shard_size=90_000)
@@ -170,7 +170,7 @@ def test_two_kills_in_different_passes(
     killer: Killer, sources: Sources, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     out, recipe = tmp_path / "out", recipe_of(sources)
-    for stage in ((f"{JOURNAL}:write_from", 3, "within"), (f"{WRITER}:Writer.write", 60, "before")):
+    for stage in (("os:pwrite", 9, "within"), (f"{WRITER}:Writer.write", 60, "before")):
         assert killer.do(recipe, out, die=stage)["status"] == DIED
     for call in (1, 2):
         assert killer.do(recipe, out, die=(f"{WRITER}:write_file", call, "after"))["status"] == DIED

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 import numpy as np
 
 from agentmerge.checkpoint.header import AGAIN, CONVERT, LIMIT, Header, header_of, naming, parse_json, shown
-from agentmerge.checkpoint.positional import OpenFiles, advise_sequential, open_to_read, read_into
+from agentmerge.checkpoint.positional import OpenFiles, advise_sequential, advise_soon, open_to_read, read_into
 from agentmerge.errors import SourceError, SourceNotFoundError, did_you_mean, shortened
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
@@ -95,6 +95,18 @@ class FolderCheckpoint:
         with naming(where), self._files.borrow(place.file) as fd:
             read_into(fd, out, place.offset + block.start * dtype.itemsize)
         return out
+
+    def expect(self, block: Block) -> None:
+        """Say that this block will be read soon, so that the OS may fetch it meanwhile; a tensor not here is passed over.
+
+        Args:
+            block: as for `read`.
+        """
+        place = self._places.get(block.tensor.name)
+        if place is not None:
+            itemsize = DTYPES[place.spec.dtype].itemsize
+            with naming(str(self.folder / place.file)), self._files.borrow(place.file) as fd:
+                advise_soon(fd, place.offset + block.start * itemsize, block.elements * itemsize)
 
     def identity(self) -> dict[str, Any]:
         """What tells these weights from others, as JSON: each file's name, size, mtime_ns and header hash."""

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from agentmerge.checkpoint.journal import Journal
-from agentmerge.checkpoint.positional import OpenFiles, preallocate, sync_data, write_from
+from agentmerge.checkpoint.positional import (
+    OpenFiles,
+    open_direct,
+    preallocate,
+    sync_data,
+    write_from,
+    write_past_cache,
+)
 from agentmerge.checkpoint.staging import Staging, allocated, write_file
 from agentmerge.errors import OutputError
 
@@ -47,6 +54,8 @@ class Writer:
         self._lock = threading.Lock()
         self._turn = tuple(threading.Lock() for _ in layout.shards)
         self._fds = OpenFiles(self._open_shard, most=64)
+        self._direct = OpenFiles(self._open_direct, most=64)
+        self._past_cache = True
         with _told(self._staging.out):
             fresh = self._staging.create()
             self._journal = Journal(self.folder / JOURNAL)
@@ -66,12 +75,29 @@ class Writer:
 
     def write(self, place: Place, start: int, array: Array) -> None:
         """Put elements [start, start + array.size) of a tensor in their place; from any thread."""
-        shard = self._layout.shards[place.shard].name
-        # The kernel lets one thread at a time write into a file; waiting here costs less than spinning there.
-        with _told(self._staging.out), self._turn[place.shard], self._fds.borrow(shard) as fd:
-            write_from(fd, array, place.offset + start * array.dtype.itemsize)
+        shard, offset = self._layout.shards[place.shard].name, place.offset + start * array.dtype.itemsize
+        with _told(self._staging.out), self._fds.borrow(shard) as fd:
+            if not self._write_direct(shard, fd, array, offset):
+                # The kernel lets one thread at a time write into a file; waiting here costs less than spinning there.
+                with self._turn[place.shard]:
+                    write_from(fd, array, offset)
         with self._lock:  # only now: a commit that began before the write has not synced it
             self._dirty.add(place.shard)
+
+    def _write_direct(self, shard: str, fd: int, array: Array, offset: int) -> bool:
+        """Past the page cache; False, from then on, where the file system can't."""
+        if not self._past_cache:
+            return False
+        try:
+            with self._direct.borrow(shard) as direct:
+                write_past_cache(fd, direct, array, offset)
+        except _NotDirect:
+            self._past_cache = False
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._past_cache = False
+        return self._past_cache
 
     def commit(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Record finished work, once its data is on the disk."""
@@ -112,6 +138,7 @@ class Writer:
     def close(self) -> None:
         """Let go of the files and the lock; what was committed stays."""
         self._fds.close()
+        self._direct.close()
         self._journal.close()
 
     def __enter__(self) -> Self:
@@ -139,8 +166,18 @@ class Writer:
                 preallocate(fd, shard.size)
                 write_from(fd, shard.header, 0)
 
+    def _open_direct(self, name: str) -> int:
+        fd = open_direct(self.folder / (name + PARTIAL))
+        if fd is None:
+            raise _NotDirect
+        return fd
+
     def _open_shard(self, name: str) -> int:
         return os.open(self.folder / (name + PARTIAL), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+class _NotDirect(Exception):
+    """The file system writes through its page cache only."""
 
 
 @contextmanager

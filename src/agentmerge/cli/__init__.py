@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentmerge._version import __version__
+from agentmerge.cli.convert import convert
 from agentmerge.cli.importance import importance
 from agentmerge.cli.inspect import inspect
 from agentmerge.cli.merge import merge
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (merge, probe, inspect, methods, schema, synth, importance):
+for command in (merge, probe, inspect, methods, schema, synth, importance, convert):
     app.command()(command)
 
 

@@ -42,7 +42,7 @@ class Findings:
         """Note what has no equal here: the key, what stands there, why, and what comes nearest."""
         shown = found if isinstance(found, str) else repr(found)
         self.refusals.append(
-            f"{self.file}: {key}: found {shown:.80}; {why}" + (f" Nearest: {nearest}." * bool(nearest))
+            f"{self.file}: {key}: found {shown:.160}; {why}" + (f" Nearest: {nearest}." * bool(nearest))
         )
 
     def warn(self, text: str) -> None:

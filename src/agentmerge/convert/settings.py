@@ -7,9 +7,8 @@ is a part of the tensor's name counts ("*" or no filter is every tensor); where 
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
-
-from agentmerge.errors import RecipeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +20,11 @@ LAYERS_UNKNOWN = (
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is one number; mergekit takes true for 1."""
-    return isinstance(value, int | float)
+    """Whether a value is one finite number; true is 1, as in mergekit, and "1e-5" a number, as in our recipes."""
+    try:
+        return isinstance(value, int | float | str) and isfinite(float(value))
+    except ValueError:
+        return False
 
 
 def is_gradient(value: Any) -> bool:
@@ -61,21 +63,15 @@ def has_gradient(value: Any) -> bool:
     return is_gradient(value) or any(is_gradient(entry["value"]) for entry in entries(value) or ())
 
 
-def value_at(value: Any, tensor: str, t: float | None, where: str) -> float | None:
-    """The value for one tensor at the place t of the gradient, 0 to 1; None where no filter fits.
-
-    Raises:
-        RecipeError: it is a gradient and t is not known.
-    """
+def value_at(value: Any, tensor: str, t: float) -> float | None:
+    """The value for one tensor at the place t of the gradient, 0 to 1; None where no filter fits."""
     if is_number(value):
         return float(value)
     if is_gradient(value):
-        if t is None:
-            raise RecipeError(f"{where}: found {value!r:.80}; {LAYERS_UNKNOWN}")
-        return interpolated(value, t)
+        return interpolated([float(number) for number in value], t)
     for entry in entries(value) or ():
         if entry.get("filter") in (None, "*") or entry["filter"] in tensor:
-            return value_at(entry["value"], tensor, t, where)
+            return value_at(entry["value"], tensor, t)
     return None
 
 

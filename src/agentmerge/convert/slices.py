@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.convert.config import Slice, Source, model_of
 from agentmerge.errors import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentmerge.convert.findings import Findings
 
 NEAREST = (
     "rules with `take`, which copy single tensors from one agent; the number and the order of layers stay the base's"
 )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model in a slice, with its own parameters."""
+
+    model: str
+    where: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A run of layers; the only one, from 0 to an unknown end, where whole models are given."""
+
+    where: str
+    start: int
+    stop: int | None
+    sources: tuple[Source, ...]
+    parameters: Mapping[str, Any]
+
+
+def model_of(value: Any, where: str, findings: Findings) -> str:
+    """A model's path or hub id."""
+    if not isinstance(value, str) or not value:
+        findings.refuse(where, value, "expected a path or a hub id as text.")
+        return ""
+    if "+" in value:
+        findings.refuse(
+            where,
+            value,
+            "mergekit reads it as a model and a LoRA adapter, which can't be applied here.",
+            "merge the adapter into its model first (PEFT: merge_and_unload) and name the result",
+        )
+    return value
 
 
 def slices_of_models(models: Any, layers: int | None, findings: Findings) -> tuple[Slice, ...]:
@@ -92,11 +129,11 @@ def _source(data: Any, where: str, known: set[str], findings: Findings) -> Sourc
 
 def _range(data: Any, where: str, findings: Findings) -> tuple[int, int] | None:
     found = data.get("layer_range") if isinstance(data, dict) else None
-    fits = isinstance(found, list) and len(found) == 2 and all(type(edge) is int for edge in found)
-    if not fits or not 0 <= found[0] < found[1]:
+    edges = found if isinstance(found, list) and [type(edge) for edge in found] == [int, int] else [0, 0]
+    if not 0 <= edges[0] < edges[1]:
         findings.refuse(f"{where}.layer_range", found, "expected two layer numbers, the second one not included.")
         return None
-    return found[0], found[1]
+    return edges[0], edges[1]
 
 
 def _check_known(data: dict[str, Any], where: str, known: set[str], findings: Findings) -> None:

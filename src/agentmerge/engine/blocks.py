@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.checkpoint.positional import aligned_empty
+from agentmerge.checkpoint.positional import PAGE, aligned_empty
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.fused import observe
 from agentmerge.survey.rounding import Rounding, RoundingCounts
@@ -30,12 +30,19 @@ class Buffers:
     def __init__(self) -> None:
         self._rows: dict[str, Array] = {}
 
-    def take(self, row: str, dtype: str, elements: int) -> Array:
-        """An uninitialised array [elements] in a row's memory; what the row held before is gone."""
+    def take(self, row: str, dtype: str, elements: int, phase: int = 0) -> Array:
+        """An uninitialised array [elements] in a row's memory; what the row held before is gone.
+
+        Args:
+            row: which memory.
+            dtype: safetensors spelling.
+            elements: of the array.
+            phase: bytes by which it starts behind a page boundary, a multiple of the item size.
+        """
         nbytes = elements * DTYPES[dtype].itemsize
-        if row not in self._rows or self._rows[row].size < nbytes:
-            self._rows[row] = aligned_empty(nbytes)
-        return self._rows[row][:nbytes].view(DTYPES[dtype])
+        if row not in self._rows or self._rows[row].size < nbytes + phase:
+            self._rows[row] = aligned_empty(nbytes + PAGE)
+        return self._rows[row][phase : phase + nbytes].view(DTYPES[dtype])
 
 
 def read_stack(plan: Plan, task: Task, block: Block, buffers: Buffers) -> Stack:
@@ -53,6 +60,13 @@ def _extra(plan: Plan, task: Task, block: Block, buffers: Buffers, kind: str, t:
     if plan.names[t] in task.absent:
         return np.zeros(block.elements, np.float32)
     return _read(plan.extra[kind][t], block, buffers, f"{plan.names[t]}.{kind}")
+
+
+def expect_stack(plan: Plan, task: Task, block: Block) -> None:
+    """Let the OS fetch what `read_stack` will read."""
+    present = (source for name, source in plan.agents.items() if name not in task.absent)
+    for source in (plan.base, *present, *(source for opened in plan.extra.values() for source in opened)):
+        source.expect(block)
 
 
 def fold_block(plan: Plan, task: Task, block: Block, statistics: Sequence[Statistic[Any]], buffers: Buffers) -> Answers:
@@ -77,7 +91,9 @@ def map_block(
         return _copy_block(plan, task, block, buffers)
     stack = read_stack(plan, task, block, buffers)
     answers = observe(statistics, stack)
-    out = buffers.take("", task.cast.dtype, block.elements)
+    place, itemsize = task.places[0], DTYPES[task.cast.dtype].itemsize
+    phase = (place.offset + block.start * itemsize) % PAGE  # so that whole pages of it are whole pages of the file
+    out = buffers.take("", task.cast.dtype, block.elements, phase - phase % itemsize)
     return out, answers | merge_stack(task.method, stack, survey, task.cast, out)
 
 

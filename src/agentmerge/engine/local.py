@@ -7,7 +7,7 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.engine.blocks import Buffers, fold_block, map_block
+from agentmerge.engine.blocks import Buffers, expect_stack, fold_block, map_block
 from agentmerge.engine.checks import check_block
 from agentmerge.engine.ledger import Answers, Ledger
 from agentmerge.survey.copied import Copied
@@ -58,7 +58,8 @@ class LocalRunner:
         thresholds = dict.fromkeys([*(method.overlap.threshold for method in plan.methods), Rounding().threshold])
         after = dict.fromkeys(question for method in plan.methods for question in method.after())
         further = [Copied(), *(Rounding(threshold) for threshold in thresholds), *after]
-        return _run(plan, plan.tasks, work, _ledger("map", statistics, further, writer), watch)
+        # Backwards: what the fold read last is still in the page cache where not all of the inputs fit.
+        return _run(plan, plan.tasks[::-1], work, _ledger("map", statistics, further, writer), watch)
 
 
 def _ledger(phase: str, asked: Sequence[Any], further: Sequence[Any], writer: Writer | None) -> Ledger:
@@ -80,7 +81,7 @@ def _run(
     jobs = [(task, block) for task in tasks for block in _unfinished(plan, task, ledger)]
     watch.begin(ledger.phase.partition(":")[0], sum(plan.bytes_read(task, block) for task, block in jobs))
     results: SimpleQueue[tuple[Task, Block, Answers] | BaseException] = SimpleQueue()
-    with _Workers(min(plan.workers, len(jobs)), jobs, work, results):
+    with _Workers(plan, jobs, work, results):
         committed = time.monotonic()
         try:
             for _ in jobs:
@@ -109,12 +110,14 @@ class _Workers:
 
     def __init__(
         self,
-        count: int,
+        plan: Plan,
         jobs: Sequence[tuple[Task, Block]],
         work: Callable[[Task, Block, Buffers], Answers],
         results: SimpleQueue[Any],
     ) -> None:
-        self._jobs, self._work, self._results = iter(jobs), work, results
+        count = min(plan.workers, len(jobs))
+        self._plan, self._work, self._results = plan, work, results
+        self._jobs, self._ahead = iter(jobs), iter(jobs[count:])
         self._lock, self._stopped = threading.Lock(), False
         self._threads = [threading.Thread(target=self._loop, name=f"merge-{i}") for i in range(count)]
 
@@ -130,11 +133,13 @@ class _Workers:
     def _loop(self) -> None:
         buffers = Buffers()
         try:
-            while (job := self._next()) is not None:
+            while (job := self._next(self._jobs)) is not None:
+                if (ahead := self._next(self._ahead)) is not None:
+                    expect_stack(self._plan, *ahead)
                 self._results.put((*job, self._work(*job, buffers)))
         except BaseException as error:
             self._results.put(error)
 
-    def _next(self) -> tuple[Task, Block] | None:
+    def _next(self, jobs: Iterator[tuple[Task, Block]]) -> tuple[Task, Block] | None:
         with self._lock:
-            return None if self._stopped else next(self._jobs, None)
+            return None if self._stopped else next(jobs, None)

@@ -169,9 +169,10 @@ def _record(plan: Plan, survey: Survey, after: Survey, warnings: list[str], timi
         rounding={
             name: AgentRounding.of(t, overlap, counts, rescaled=rescaled[t]) for t, name in enumerate(plan.names)
         },
+        learned=method.learned(survey, plan.names),
         tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
         output=output_facts(plan),
-        warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after)],
+        warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after), *method.advice(survey)],
         timing=timing,
     )
 

@@ -112,7 +112,7 @@ class Fisher:
                 f"the example of line {example.line} ({example.tokens} tokens) needs more memory than the GPU has: "
                 f"{_line(error)} Lower --max-length, or use --device cpu."
             ) from None
-        value = float(likelihood)
+        value = float(likelihood.detach())
         if not math.isfinite(value) or not math.isfinite(float(self._total)):
             raise DataError(
                 f"the example of line {example.line} gives a gradient that is not finite (log-likelihood {value}), "
@@ -177,7 +177,7 @@ def _load(folder: Path, dtype: Any) -> Any:
 
 
 def _as_stored(model: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays by a model's own names, as its files name and divide them (transformers 5 renames and fuses on loading)."""
+    """Arrays by a model's own names, as its files name and divide them: transformers 5 renames and fuses on loading."""
     try:
         from transformers.core_model_loading import revert_weight_conversion
     except ImportError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RECORD = "importance.json"
 FORMULA = "F = (1/n) sum over n examples of (d/d theta of the sum over response tokens of log p(token | prefix))^2"

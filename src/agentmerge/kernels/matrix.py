@@ -18,7 +18,6 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,7 +64,9 @@ class TorchArrays(Arrays):
     """torch tensors on one device."""
 
     def __init__(self, device: str) -> None:
-        self.xp = import_module("torch")
+        import torch
+
+        self.xp = torch
         self.device = device
 
     def put(self, values: Array, precision: Precision) -> Any:
@@ -125,7 +126,10 @@ class Interference:
                 continue
             own = unit.T @ unit
             slope += apart @ own if columns <= 2 * rows else (apart @ unit.T) @ unit
-            gram = own if gram is None else gram + own
+            if gram is None:
+                gram = own
+            else:
+                gram += own
         return cls(xp, slope, gram, xp.concatenate(units) if units else None)
 
     def gradient(self, correction: Any, out: Any) -> None:

@@ -69,12 +69,14 @@ class Calibrate(Wrapper):
         return added(stack.base, np.float32(self.scale(survey)) * update)
 
     def scale(self, survey: Survey) -> float:
-        """The s of the formula.
+        """The s of the formula; 1 where no agent changed anything.
 
         Raises:
             DataError: the inner merge does not move along the agents' changes at all.
         """
         mean = survey.derived(self, lambda: mean_retention(retentions(survey.total(self._kept(survey)))))
+        if mean is None:
+            return 1.0
         if mean <= 0:
             raise DataError(
                 f"calibrate: the agents' mean retention under '{self.then.name}' is {mean:.3g}, expected more than 0: "
@@ -98,7 +100,7 @@ class Calibrate(Wrapper):
     def advice(self, survey: Survey) -> list[str]:
         """Say so when the output cast undid the scale."""
         stored = mean_retention(retentions(survey.total(StoredRetention())))
-        if abs(stored - self.retention) <= TOLERANCE * self.retention:
+        if stored is None or abs(stored - self.retention) <= TOLERANCE * self.retention:
             return self.then.advice(survey)
         return [
             f"calibrate: the output cast left a mean retention of {stored:.3f} instead of {self.retention:g}; "
@@ -107,9 +109,11 @@ class Calibrate(Wrapper):
         ]
 
     def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
-        """The inner method's times the common scale."""
+        """The inner method's times the common scale; None while that is not folded, as in a probe."""
         inner = self.then.agent_scales(survey)
-        return None if inner is None else tuple(scale * self.scale(survey) for scale in inner)
+        if inner is None or not survey.knows(self._kept(survey)):
+            return None
+        return tuple(scale * self.scale(survey) for scale in inner)
 
     def _kept(self, survey: Survey) -> InnerRetention:
         return InnerRetention(json.dumps(self.then.model_dump(mode="json"), sort_keys=True), self.then, survey)

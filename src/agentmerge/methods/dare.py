@@ -66,8 +66,9 @@ class Dare(Wrapper):
         return self.then.fused(stack, survey, cast, out) if self.density == 1 else None
 
     def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
-        """The inner method's."""
-        return self.then.agent_scales(self._inner(survey))
+        """The inner method's, where a fold told them; a kept element is divided by the density besides."""
+        folded = self.density == 1 or self.then.ask(Survey())
+        return self.then.agent_scales(self._inner(survey)) if folded else None
 
     def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
         """The inner method's."""

@@ -82,15 +82,18 @@ class Ties(MergeMethod):
         return added(stack.base, np.float32(self.scale) * disjoint_mean(kept, sign, stack.weight()))
 
     def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
-        """The smallest kept magnitude of each agent, and how many elements are equal to it; all of them are kept."""
+        """The smallest kept magnitude of each agent, and how many elements are equal to it; all of them are kept.
+
+        0 and 0 where the agent changed less than the density: then every change is kept.
+        """
         if self.density == 1 or self.scope == "tensor":
             return {}
         low = survey.total(self._low(survey))
         found = {}
         for t, (high, rank) in enumerate(self._chosen(survey.total(self._high))):
             key = ranked(low[t], rank)[0] if high >= 0 else 0
-            ties = count_of(low[t], key) if high >= 0 else 0
-            found[names[t]] = {"smallest_kept": magnitude(max(high, 0), key), "ties": ties}
+            smallest = magnitude(max(high, 0), key)
+            found[names[t]] = {"smallest_kept": smallest, "ties": count_of(low[t], key) if smallest else 0}
         return {"trim": found}
 
     def _found(self, survey: Survey) -> tuple[dict[str, tuple[float, ...]], np.float32]:

@@ -42,7 +42,7 @@ def retentions(sums: TreeSums) -> list[float | None]:
     return [float(k / e) if e else None for k, e in zip(kept, energy, strict=True)]
 
 
-def mean_retention(values: list[float | None]) -> float:
-    """The mean over the agents that changed something; 0 when none did."""
+def mean_retention(values: list[float | None]) -> float | None:
+    """The mean over the agents that changed something; None when none did."""
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else 0.0
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,59 @@
+"""agentmerge convert, as a user calls it."""
+
+import pytest
+
+from agentmerge.recipe import Recipe
+
+TEXT = """
+merge_method: ties
+base_model: org/base
+models: [{model: org/x, parameters: {weight: 1}}]
+parameters: {density: 0.5, int8_mask: true}
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "mergekit.yml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_the_recipe_goes_to_stdout_and_warnings_to_stderr(run, config, tmp_path):
+    ran = run("convert", str(config))
+    assert ran.code == 0
+    assert "warning: parameters.int8_mask: left out" in ran.err
+    (tmp_path / "recipe.yaml").write_text(ran.out)
+    assert Recipe.load(tmp_path / "recipe.yaml").method.name == "ties"
+    assert run("convert", str(config), "--quiet").err == ""
+
+
+def test_the_recipe_goes_to_a_file_that_is_never_overwritten(run, config, tmp_path):
+    out = tmp_path / "recipe.yaml"
+    ran = run("convert", str(config), "--out", str(out))
+    assert (ran.code, ran.out) == (0, "")
+    written = out.read_text()
+    assert Recipe.load(out).base == "org/base"
+    again = run("convert", str(config), "--out", str(out))
+    assert again.code == 2
+    assert "exists already" in again.err
+    assert out.read_text() == written
+    assert run("convert", str(config), "--out", str(tmp_path / "no" / "recipe.yaml")).code == 2
+
+
+def test_a_gradient_needs_the_number_of_layers(run, config):
+    config.write_text(TEXT.replace("0.5", "[0.2, 0.8]"))
+    refused = run("convert", str(config))
+    assert refused.code == 2
+    assert refused.err.startswith("RecipeError: ")
+    assert "--layers" in refused.err
+    ran = run("convert", str(config), "--layers", "3")
+    assert "'*.layers.1.*', density: 0.5" in ran.out
+
+
+def test_what_has_no_equal_is_one_calm_message(run, config):
+    config.write_text(TEXT.replace("ties", "slerp"))
+    ran = run("convert", str(config))
+    assert (ran.code, ran.out) == (2, "")
+    assert "merge_method: found slerp; this method is not here. Nearest: `linear`" in ran.err
+    assert run("convert", str(config.parent / "none.yml")).code == 2
