@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agentmerge._version import __version__
 
 if TYPE_CHECKING:
-    from agentmerge.api import merge, probe
+    from agentmerge.api import merge, probe, sweep
     from agentmerge.errors import MergeError
     from agentmerge.methods.base import MergeMethod
     from agentmerge.methods.registry import register
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "merge": "api",
     "probe": "api",
+    "sweep": "api",
     "Recipe": "recipe",
     "MergeMethod": "methods.base",
     "register": "methods.registry",
@@ -36,6 +37,7 @@ __all__ = [
     "merge",
     "probe",
     "register",
+    "sweep",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,40 @@ def merge(
         MergeError: whatever the user can mend; `out` is as it was.
     """
     return pipeline.merge(as_recipe(recipe), Path(out), overwrite=overwrite, runner=runner, watch=watch)
+
+
+def sweep(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    field: str,
+    values: Sequence[Any],
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    runner: Runner | None = None,
+    watch: Watch | None = None,
+) -> dict[str, MergeRecord]:
+    """Merge once per value of one of the method's settings, reading the inputs once for all of them.
+
+    Args:
+        recipe: as for `merge`.
+        field: of the method, for example "rescale".
+        values: of the field.
+        out: each merge goes into a folder of it that is named FIELD=VALUE.
+        overwrite: as for `merge`.
+        runner: as for `merge`.
+        watch: as for `merge`.
+
+    Returns:
+        The records by folder name.
+
+    Raises:
+        MergeError: whatever the user can mend.
+    """
+    base = as_recipe(recipe)
+    recipes = {f"{field}={value}": base.with_method({field: value}) for value in values}
+    folders = {Path(out) / name: found for name, found in recipes.items()}
+    records = pipeline.merge_all(folders, overwrite=overwrite, runner=runner, watch=watch)
+    return dict(zip(recipes, records, strict=True))
 
 
 def probe(

@@ -191,6 +191,14 @@ class Recipe(_Section):
         """
         return cls.parse(read_yaml(Path(path)), str(path))
 
+    def with_method(self, settings: dict[str, Any]) -> Recipe:
+        """This recipe with some of its method's settings replaced.
+
+        Raises:
+            RecipeError: an unknown setting or a value out of range.
+        """
+        return Recipe.parse({**self.dump(), "method": {**self.method.model_dump(mode="json"), **settings}})
+
     def dump(self) -> dict[str, Any]:
         """The recipe as plain data that `parse` reads back."""
         return self.model_dump(mode="json")

@@ -48,7 +48,7 @@ def test_a_gradient_needs_the_number_of_layers(run, config):
     assert refused.err.startswith("RecipeError: ")
     assert "--layers" in refused.err
     ran = run("convert", str(config), "--layers", "3")
-    assert "'*.layers.1.*', density: 0.5" in ran.out
+    assert "'*layers.1.*', density: 0.5" in ran.out
 
 
 def test_what_has_no_equal_is_one_calm_message(run, config):

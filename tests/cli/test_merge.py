@@ -1,6 +1,7 @@
 """agentmerge merge, as a user calls it."""
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -19,14 +20,9 @@ def test_merge_writes_a_checkpoint_and_says_what_it_did(run, sources, tmp_path):
 def test_the_default_method_is_the_papers(run, sources, tmp_path):
     run("merge", *sources, "--out", str(tmp_path / "out"))
     method = MergeRecord.load(tmp_path / "out").recipe["method"]
-    assert method == {
-        "name": "ram_plus",
-        "threshold": 1e-5,
-        "rescale": 0.1,
-        "clip": 2.0,
-        "curve": "linear",
-        "scope": "model",
-    }
+    paper = {"name": "ram_plus", "threshold": 1e-5, "rescale": 0.1, "clip": 2.0, "curve": "linear", "scope": "model"}
+    off = {"shared": "mean", "shared_power": 1.0, "bound": None}
+    assert method == paper | off
 
 
 def test_options_reach_the_recipe(run, sources, tmp_path):
@@ -119,3 +115,33 @@ def test_without_inputs_it_says_what_is_needed(run, tmp_path):
     ran = run("merge", "--out", str(tmp_path / "out"))
     assert ran.code == 2
     assert "--base SOURCE and --agent NAME=SOURCE" in ran.err
+
+
+def test_a_sweep_writes_a_folder_per_value_equal_to_merging_each_alone(run, sources, tmp_path):
+    ran = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "rescale=0,0.1,1.5", "--dtype", "float32")
+    assert ran.code == 0
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["rescale=0", "rescale=0.1", "rescale=1.5"]
+    for value in ("0", "0.1", "1.5"):
+        out = tmp_path / value
+        run("merge", *sources, "--out", str(out), "--set", f"rescale={value}", "--dtype", "float32", "--quiet")
+        swept = tmp_path / "all" / f"rescale={value}"
+        assert (swept / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
+        assert MergeRecord.load(swept).rounding == MergeRecord.load(out).rounding
+        assert MergeRecord.load(swept).survey == MergeRecord.load(out).survey
+
+
+def test_a_sweep_that_was_killed_while_it_published_finishes_the_rest(run, sources, tmp_path):
+    args = ("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "clip=1,2", "--quiet")
+    run(*args)
+    first = (tmp_path / "all/clip=1/model.safetensors").stat().st_mtime_ns
+    shutil.rmtree(tmp_path / "all/clip=2")
+    assert run(*args).code == 0
+    assert (tmp_path / "all/clip=1/model.safetensors").stat().st_mtime_ns == first
+    assert (tmp_path / "all/clip=2/model.safetensors").exists()
+
+
+@pytest.mark.parametrize("text", ["rescale", "rescale=", "rescale=1,,2", "rescale=1,1", "=1"])
+def test_a_sweep_of_another_form_is_refused(run, sources, tmp_path, text):
+    ran = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", text)
+    assert ran.code == 2
+    assert "FIELD=V1,V2" in ran.err

@@ -1,6 +1,9 @@
 """Filters, gradients and slices become rules that say the same of every tensor."""
 
 import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from agentmerge.engine.rules import Rules
 from agentmerge.errors import RecipeError
@@ -139,7 +142,7 @@ def test_the_number_of_layers_comes_from_a_local_base(convert, tmp_path):
     parameters: {{weight: 1, density: [0.25, 1.0]}}
     """
     globs = {rule["tensors"]: rule["density"] for rule in convert(text).data["rules"]}
-    assert globs == {"*.layers.0.*": 0.25, "*embed*": 0.25}
+    assert globs == {"*layers.0.*": 0.25, "*embed*": 0.25}
 
 
 def test_one_slice_of_all_layers_is_the_same_as_whole_models(convert):
@@ -194,7 +197,7 @@ def test_layers_that_are_alike_share_one_rule(convert):
     parameters: {weight: 1, density: [0.2, 0.8]}
     """
     conversion = convert(text, layers=30)
-    assert {"tensors": "*.layers.*mlp*", "skip": ["y"]} in conversion.data["rules"]
+    assert {"tensors": "*layers.*mlp*", "skip": ["y"]} in conversion.data["rules"]
     assert len(conversion.data["rules"]) == 29 + 2
     for name, (_, _, skip) in told(conversion).items():
         assert skip == ({"y"} if part(name, "mlp") else set())
@@ -229,3 +232,45 @@ def test_a_filter_within_another_one_wins_where_it_comes_first(convert):
     for name, (density, _, _) in told(convert(text)).items():
         expected = 0.1 if part(name, "q_proj") else 0.3 if part(name, "_proj") else 0.4
         assert density == expected, name
+
+
+FILTERS = st.sampled_from(["self_attn", "mlp", "q_proj", "layers.1.", "norm", "embed", "lm_head", "weight", "odd", "*"])
+SETTING = st.lists(st.tuples(FILTERS, st.sampled_from([0.0, 0.25, 0.5, 1.0, [0.5, 1.0]])), max_size=3)
+
+
+def meant(setting, name):
+    """What mergekit takes for a tensor: the first filter that fits, interpolated over four layers; else 1."""
+    layer = int(name.split(".")[2]) if "layers" in name else (0 if "embed" in name else LAYERS - 1)
+    for word, value in setting:
+        if word == "*" or word in name:
+            low, high = value if isinstance(value, list) else (value, value)
+            return low + (high - low) * layer / (LAYERS - 1)
+    return 1.0
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(x=SETTING, y=SETTING, density=SETTING, lam=SETTING)
+def test_a_conversion_is_exact_for_every_tensor_or_refused(convert, x, y, density, lam):
+    def written(setting):
+        return [*({"filter": word, "value": value} for word, value in setting), {"value": 1.0}]
+
+    config = {
+        "merge_method": "dare_linear",
+        "base_model": "b",
+        "models": [
+            {"model": "x", "parameters": {"weight": written(x)}},
+            {"model": "y", "parameters": {"weight": written(y)}},
+        ],
+        "parameters": {"density": written(density), "lambda": written(lam)},
+    }
+    try:
+        conversion = convert(yaml.safe_dump(config), layers=LAYERS)
+    except RecipeError:
+        return
+    weights = {n: a if isinstance(a, dict) else {"weight": 1.0} for n, a in conversion.data["agents"].items()}
+    for name, found in told(conversion).items():
+        kept, scale, skip = found or (None, 0.0, set())
+        for agent, setting in {"x": x, "y": y}.items():
+            factor = 0.0 if agent in skip else scale * weights[agent]["weight"]
+            assert factor == pytest.approx(meant(lam, name) * meant(setting, name)), (name, agent)
+        assert kept is None or kept == pytest.approx(meant(density, name)), name

@@ -73,7 +73,7 @@ def test_a_kill_while_saving_leaves_no_trace(tmp_path):
 def test_too_little_disk_is_told_first(tmp_path, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
     with pytest.raises(OutputError, match="184 bytes are needed here for unfinished sums, 100 are free"):
-        SumStore(tmp_path, SPECS, "work")
+        SumStore(tmp_path, SPECS, "work").check_space()
 
 
 @pytest.mark.parametrize("shard_size", [1, 1000])

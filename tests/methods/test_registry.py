@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Stack
+    from agentmerge.tensors import Array, Stack, TensorSpec
 
 PLUGIN = '''
 from typing import Literal
@@ -61,8 +61,10 @@ class Halfway(MergeMethod):
 class Loudest(MergeMethod):
     """The largest task vector, element by element, of whole tensors."""
 
-    reach: ClassVar[Literal["element", "tensor"]] = "tensor"
     name: Literal["loudest"] = "loudest"
+
+    def reach_of(self, tensor: TensorSpec) -> Literal["element", "tensor"]:
+        return "tensor"
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         base, tau = as_float32(stack.base), stack.task_vectors()

@@ -97,7 +97,7 @@ class FolderCheckpoint:
         return out
 
     def expect(self, block: Block) -> None:
-        """Say that this block will be read soon, so that the OS may fetch it meanwhile; a tensor not here is passed over.
+        """Say that this block will be read soon, so that the OS may fetch it; a tensor that is not here is passed over.
 
         Args:
             block: as for `read`.

@@ -38,14 +38,23 @@ def merge(
         bool, typer.Option("--allow-slow", help="Start although the arithmetic takes hours without a GPU.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, from headers alone.")] = False,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD=V1,V2,...",
+            help="One merge per value, into OUT/FIELD=VALUE, reading once.",
+            show_default=False,
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT once the new one is whole.")] = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Merge agents into one checkpoint. A killed merge resumes when the same command is run again."""
+    from agentmerge.api import merge as run
+    from agentmerge.api import sweep as run_sweep
     from agentmerge.cli.console import Bar, say, tell_warnings
     from agentmerge.cli.tables import merge_summary, plan_summary
-    from agentmerge.engine.pipeline import merge as run
     from agentmerge.engine.plan import Plan
 
     wanted = o.build_recipe(
@@ -80,9 +89,14 @@ def merge(
         return
     try:
         with Bar(quiet) as bar:
-            record = run(wanted, out, overwrite=overwrite, watch=bar)
+            if sweep is None:
+                records = {"": run(wanted, out, overwrite=overwrite, watch=bar)}
+            else:
+                field, values = o.parse_sweep(sweep)
+                records = run_sweep(wanted, field, values, out, overwrite=overwrite, watch=bar)
     except KeyboardInterrupt:
         typer.echo("Interrupted; the same command resumes.", err=True)
         raise typer.Exit(130) from None
-    tell_warnings(record.warnings, quiet)
-    say(record if json else merge_summary(record, out), as_json=json, quiet=quiet)
+    for name, record in records.items():
+        tell_warnings(record.warnings, quiet)
+        say(record if json else merge_summary(record, out / name), as_json=json, quiet=quiet)

@@ -79,6 +79,21 @@ def build_recipe(
     return Recipe.parse(data, str(recipe) if recipe is not None else "options")
 
 
+def parse_sweep(text: str) -> tuple[str, list[str]]:
+    """The field and the values of "rescale=0,0.1,0.2".
+
+    Raises:
+        RecipeError: it has another form, or a value stands twice.
+    """
+    from agentmerge.errors import RecipeError
+
+    field, found, rest = text.partition("=")
+    values = rest.split(",")
+    if not (found and field and all(values)) or len(set(values)) < len(values):
+        raise RecipeError(f"--sweep {text}: expected FIELD=V1,V2,... with different values.")
+    return field, values
+
+
 def _pairs(texts: list[str], option: str, form: str) -> dict[str, str]:
     from agentmerge.errors import RecipeError
 

@@ -50,7 +50,7 @@ def cases_of(config: MergekitConfig) -> list[Case]:
 def _place_part(tensor: str) -> str | None:
     layer = layer_of(tensor)
     if layer is not None:
-        return f".layers.{layer}."
+        return f"layers.{layer}."
     return "embed" if is_embedding(tensor) else None
 
 

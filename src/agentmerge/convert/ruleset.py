@@ -68,7 +68,7 @@ class RuleSet:
         """One rule for all the layers in place of one rule for each, where they are alike."""
         groups: dict[tuple[str, str], list[Rule]] = {}
         for rule in self.rules:
-            glob = re.sub(r"^\*\.layers\.\d+\.", "*.layers.", rule.glob)
+            glob = re.sub(r"^\*layers\.\d+\.", "*layers.", rule.glob)
             groups.setdefault((glob, repr((rule.settings, rule.skip, rule.base))), []).append(rule)
         before, self.rules = self.rules, []
         for (glob, _), alike in groups.items():

@@ -75,26 +75,27 @@ def fold_block(plan: Plan, task: Task, block: Block, statistics: Sequence[Statis
 
 
 def map_block(
-    plan: Plan,
-    task: Task,
-    block: Block,
-    survey: Survey,
-    statistics: Sequence[Statistic[Any]],
-    buffers: Buffers,
+    plan: Plan, task: Task, block: Block, stack: Stack | None, survey: Survey, buffers: Buffers
 ) -> tuple[Array, Answers]:
     """The stored numbers of one block, and the answers that fall out on the way.
+
+    Args:
+        plan: the sources.
+        task: what to do with the tensor.
+        block: of it.
+        stack: the block's stack; None for a tensor that is copied.
+        survey: what the method asked for.
+        buffers: of this worker.
 
     Returns:
         [n] in the output dtype, valid until the buffers are used again; and the answers.
     """
-    if task.method is None:
+    if task.method is None or stack is None:
         return _copy_block(plan, task, block, buffers)
-    stack = read_stack(plan, task, block, buffers)
-    answers = observe(statistics, stack)
     place, itemsize = task.places[0], DTYPES[task.cast.dtype].itemsize
     phase = (place.offset + block.start * itemsize) % PAGE  # so that whole pages of it are whole pages of the file
     out = buffers.take("", task.cast.dtype, block.elements, phase - phase % itemsize)
-    return out, answers | merge_stack(task.method, stack, survey, task.cast, out)
+    return out, merge_stack(task.method, stack, survey, task.cast, out)
 
 
 def merge_stack(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> Answers:

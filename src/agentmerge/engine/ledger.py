@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.survey.statistic import Foldable, Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from agentmerge.tensors import Block
 
@@ -58,15 +59,9 @@ class Ledger:
         for name, (ranges, answers) in fresh.items():
             self._keep(name, ranges, answers)
 
-    def gaps(self, tensor: str, elements: int) -> Iterator[tuple[int, int]]:
-        """The element ranges of a tensor that are not finished."""
-        end = 0
-        for start, stop in sorted(self._done.get(tensor, ())):
-            if start > end:
-                yield end, start
-            end = max(end, stop)
-        if end < elements:
-            yield end, elements
+    def done(self, tensor: str) -> list[tuple[int, int]]:
+        """The element ranges of a tensor that are finished, sorted."""
+        return joined(self._done.get(tensor, ()))
 
     def _entry(self, name: str, ranges: list[tuple[int, int]], answers: Answers) -> dict[str, Any]:
         encoded = {question.key: question.encode(answer) for question, answer in answers.items()}
@@ -91,3 +86,20 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             result.append((start, stop))
     return result
+
+
+def pieces(done: Sequence[Sequence[tuple[int, int]]], elements: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Cut a tensor where any of several ledgers begins or ends.
+
+    Args:
+        done: per ledger, the finished ranges.
+        elements: of the tensor.
+
+    Yields:
+        start, stop, and which ledgers have not finished these elements; pieces that all have finished are left out.
+    """
+    edges = sorted({0, elements, *(edge for ranges in done for pair in ranges for edge in pair)})
+    for start, stop in pairwise(edges):
+        pending = tuple(k for k, ranges in enumerate(done) if not any(a <= start < b for a, b in ranges))
+        if pending:
+            yield start, stop, pending

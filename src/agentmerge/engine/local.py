@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.engine.blocks import Buffers, expect_stack, fold_block, map_block
+from agentmerge.engine.blocks import Buffers, expect_stack, fold_block, map_block, read_stack
 from agentmerge.engine.checks import check_block
-from agentmerge.engine.ledger import Answers, Ledger
+from agentmerge.engine.ledger import Answers, Ledger, pieces
 from agentmerge.survey.copied import Copied
+from agentmerge.survey.fused import observe
 from agentmerge.survey.rounding import Rounding
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
     from agentmerge.checkpoint.writer import Writer
     from agentmerge.engine.plan import Plan, Task
-    from agentmerge.engine.runner import Watch
-    from agentmerge.survey.statistic import Statistic, Survey
+    from agentmerge.engine.runner import Target, Watch
+    from agentmerge.survey.statistic import Foldable, Statistic, Survey
     from agentmerge.tensors import Block
 
 COMMIT_SECONDS = 2.0
@@ -39,27 +41,50 @@ class LocalRunner:
     ) -> Survey:
         """See Runner.fold."""
 
-        def work(task: Task, block: Block, buffers: Buffers) -> Answers:
-            return fold_block(plan, task, block, statistics, buffers)
+        def work(job: Job, buffers: Buffers) -> list[Answers]:
+            return [fold_block(plan, job.task, job.block, statistics, buffers)]
 
-        return _run(plan, plan.merged, work, _ledger(phase, statistics, (), writer), watch)
+        ledger = _ledger(phase, statistics, (), writer)
+        return _run(plan, plan.merged, work, [ledger], watch)[0]
 
     def map(
-        self, plan: Plan, survey: Survey, statistics: Sequence[Statistic[Any]], writer: Writer, watch: Watch
-    ) -> Survey:
+        self, targets: Sequence[Target], survey: Survey, statistics: Sequence[Statistic[Any]], watch: Watch
+    ) -> tuple[Survey, ...]:
         """See Runner.map."""
+        plan = targets[0].plan
+        tasks = [{task.tensor.name: task for task in target.plan.tasks} for target in targets]
 
-        def work(task: Task, block: Block, buffers: Buffers) -> Answers:
-            stored, answers = map_block(plan, task, block, survey, statistics, buffers)
-            for place in task.places:
-                writer.write(place, block.start, stored)
+        def work(job: Job, buffers: Buffers) -> list[Answers]:
+            stack = None if job.task.method is None else read_stack(plan, job.task, job.block, buffers)
+            seen = {} if stack is None else observe(statistics, stack)
+            answers = []
+            for k in job.pending:
+                target, task = targets[k], tasks[k][job.task.tensor.name]
+                stored, found = map_block(target.plan, task, job.block, stack, survey, buffers)
+                for place in task.places:
+                    target.writer.write(place, job.block.start, stored)
+                answers.append(seen | found)
             return answers
 
-        thresholds = dict.fromkeys([*(method.overlap.threshold for method in plan.methods), Rounding().threshold])
-        after = dict.fromkeys(question for method in plan.methods for question in method.after())
-        further = [Copied(), *(Rounding(threshold) for threshold in thresholds), *after]
+        ledgers = [_ledger("map", statistics, _after(target.plan), target.writer) for target in targets]
         # Backwards: what the fold read last is still in the page cache where not all of the inputs fit.
-        return _run(plan, plan.tasks[::-1], work, _ledger("map", statistics, further, writer), watch)
+        return _run(plan, plan.tasks[::-1], work, ledgers, watch)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One block, and the ledgers that lack it."""
+
+    task: Task
+    block: Block
+    pending: tuple[int, ...]
+
+
+def _after(plan: Plan) -> tuple[Foldable[Any], ...]:
+    """What a map answers beside the statistics that it is given."""
+    thresholds = dict.fromkeys([*(method.overlap.threshold for method in plan.methods), Rounding().threshold])
+    asked = dict.fromkeys(question for method in plan.methods for question in method.after())
+    return (Copied(), *(Rounding(threshold) for threshold in thresholds), *asked)
 
 
 def _ledger(phase: str, asked: Sequence[Any], further: Sequence[Any], writer: Writer | None) -> Ledger:
@@ -73,14 +98,14 @@ def _ledger(phase: str, asked: Sequence[Any], further: Sequence[Any], writer: Wr
 def _run(
     plan: Plan,
     tasks: Sequence[Task],
-    work: Callable[[Task, Block, Buffers], Answers],
-    ledger: Ledger,
+    work: Callable[[Job, Buffers], list[Answers]],
+    ledgers: Sequence[Ledger],
     watch: Watch,
-) -> Survey:
+) -> tuple[Survey, ...]:
     """Do every unfinished block of the tasks; the calling thread only collects, commits and reports."""
-    jobs = [(task, block) for task in tasks for block in _unfinished(plan, task, ledger)]
-    watch.begin(ledger.phase.partition(":")[0], sum(plan.bytes_read(task, block) for task, block in jobs))
-    results: SimpleQueue[tuple[Task, Block, Answers] | BaseException] = SimpleQueue()
+    jobs = [job for task in tasks for job in _unfinished(plan, task, ledgers)]
+    watch.begin(ledgers[0].phase.partition(":")[0], sum(plan.bytes_read(job.task, job.block) for job in jobs))
+    results: SimpleQueue[tuple[Job, list[Answers]] | BaseException] = SimpleQueue()
     with _Workers(plan, jobs, work, results):
         committed = time.monotonic()
         try:
@@ -88,21 +113,29 @@ def _run(
                 found = results.get()
                 if isinstance(found, BaseException):
                     raise found
-                task, block, answers = found
-                check_block(plan, task, answers)
-                ledger.add(block, answers)
-                watch.advance(plan.bytes_read(task, block))
+                job, all_answers = found
+                for k, answers in zip(job.pending, all_answers, strict=True):
+                    check_block(plan, job.task, answers)
+                    ledgers[k].add(job.block, answers)
+                watch.advance(plan.bytes_read(job.task, job.block))
                 if time.monotonic() - committed > COMMIT_SECONDS:
-                    ledger.flush()
+                    _flush(ledgers)
                     committed = time.monotonic()
         finally:
-            ledger.flush()
-    return ledger.survey
+            _flush(ledgers)
+    return tuple(ledger.survey for ledger in ledgers)
 
 
-def _unfinished(plan: Plan, task: Task, ledger: Ledger) -> Iterator[Block]:
-    for start, stop in ledger.gaps(task.tensor.name, task.tensor.elements):
-        yield from plan.blocks(task, start, stop)
+def _flush(ledgers: Sequence[Ledger]) -> None:
+    for ledger in ledgers:
+        ledger.flush()
+
+
+def _unfinished(plan: Plan, task: Task, ledgers: Sequence[Ledger]) -> Iterator[Job]:
+    done = [ledger.done(task.tensor.name) for ledger in ledgers]
+    for start, stop, pending in pieces(done, task.tensor.elements):
+        for block in plan.blocks(task, start, stop):
+            yield Job(task, block, pending)
 
 
 class _Workers:
@@ -111,8 +144,8 @@ class _Workers:
     def __init__(
         self,
         plan: Plan,
-        jobs: Sequence[tuple[Task, Block]],
-        work: Callable[[Task, Block, Buffers], Answers],
+        jobs: Sequence[Job],
+        work: Callable[[Job, Buffers], list[Answers]],
         results: SimpleQueue[Any],
     ) -> None:
         count = min(plan.workers, len(jobs))
@@ -135,11 +168,11 @@ class _Workers:
         try:
             while (job := self._next(self._jobs)) is not None:
                 if (ahead := self._next(self._ahead)) is not None:
-                    expect_stack(self._plan, *ahead)
-                self._results.put((*job, self._work(*job, buffers)))
+                    expect_stack(self._plan, ahead.task, ahead.block)
+                self._results.put((job, self._work(job, buffers)))
         except BaseException as error:
             self._results.put(error)
 
-    def _next(self, jobs: Iterator[tuple[Task, Block]]) -> tuple[Task, Block] | None:
+    def _next(self, jobs: Iterator[Job]) -> Job | None:
         with self._lock:
             return None if self._stopped else next(jobs, None)

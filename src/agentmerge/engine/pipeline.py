@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from importlib.metadata import version
-from platform import python_version
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
@@ -12,20 +11,20 @@ from agentmerge.checkpoint.writer import Writer
 from agentmerge.engine.checks import check_agents
 from agentmerge.engine.cost import check_cost
 from agentmerge.engine.local import LocalRunner
-from agentmerge.engine.output import output_facts, output_files
+from agentmerge.engine.output import output_files
 from agentmerge.engine.plan import Plan
-from agentmerge.engine.runner import Runner, Silent, Watch
+from agentmerge.engine.recording import record_of, summary_of
+from agentmerge.engine.runner import Runner, Silent, Target, Watch
 from agentmerge.engine.saved import adopt_survey, check_fingerprint
 from agentmerge.engine.tied import check_tied
-from agentmerge.errors import DataError, SourceError, SurveyError, shortened
+from agentmerge.errors import DataError, SourceError, SurveyError
 from agentmerge.kernels import cpu
-from agentmerge.record import AgentRounding, CopiedTensor, MergeRecord, ProbeRecord, SurveySummary, Tensors
-from agentmerge.survey.copied import Copied
+from agentmerge.record import RECORD, MergeRecord, ProbeRecord
 from agentmerge.survey.integrity import Integrity
-from agentmerge.survey.rounding import Rounding, RoundingCounts
 from agentmerge.survey.statistic import Survey
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from agentmerge.recipe import Recipe
@@ -57,21 +56,57 @@ def merge(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
+    return merge_all({out: recipe}, overwrite=overwrite, runner=runner, watch=watch)[0]
+
+
+def merge_all(
+    recipes: Mapping[Path, Recipe],
+    *,
+    overwrite: bool = False,
+    runner: Runner | None = None,
+    watch: Watch | None = None,
+) -> list[MergeRecord]:
+    """Merge the same agents in several ways, reading them once.
+
+    Args:
+        recipes: by output folder; they differ in their methods' settings alone.
+        overwrite: as for `merge`.
+        runner: as for `merge`.
+        watch: as for `merge`.
+
+    Returns:
+        A record per recipe, in their order.
+
+    Raises:
+        MergeError: whatever the user can mend; no output appears before all are whole.
+    """
     cpu.warm_up()
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
-    with Plan(recipe) as plan:
-        plan.check_output(out)
-        check_cost(plan)
-        files = output_files(plan)
+    first, *others = recipes.values()
+    with Plan(first) as plan, ExitStack() as opened:
+        plans = [plan, *(plan.varied(recipe) for recipe in others)]
+        for out, one in zip(recipes, plans, strict=True):
+            one.check_output(out)
+            check_cost(one)
+        finished = [_finished(out, one) if others else None for out, one in zip(recipes, plans, strict=True)]
+        todo = [pair for pair, record in zip(zip(recipes, plans, strict=True), finished, strict=True) if not record]
+        files = [output_files(one) for _, one in todo]
         known = adopt_survey(plan)
-        with Writer(out, plan.layout, _identity(plan), overwrite=overwrite) as writer:
-            try:
-                record = _merged(plan, known, writer, runner, watch, started)
-                writer.finish(files(record))
-            except (DataError, SurveyError, SourceError) as error:
-                writer.refuse(str(error))
-                raise
-    return record
+        targets = [
+            Target(one, opened.enter_context(Writer(out, one.layout, _identity(one), overwrite=overwrite)))
+            for out, one in todo
+        ]
+        try:
+            records = iter(_merged(targets, known, runner, watch, started) if targets else ())
+            made = [record or next(records) for record in finished]
+            done = [record for record, before in zip(made, finished, strict=True) if not before]
+            for target, complete, record in zip(targets, files, done, strict=True):
+                target.writer.finish(complete(record))
+        except (DataError, SurveyError, SourceError) as error:
+            for target in targets:
+                target.writer.refuse(str(error))
+            raise
+    return made
 
 
 def probe(recipe: Recipe, *, runner: Runner | None = None, watch: Watch | None = None) -> ProbeRecord:
@@ -90,49 +125,60 @@ def probe(recipe: Recipe, *, runner: Runner | None = None, watch: Watch | None =
     with Plan(recipe) as plan:
         survey = Survey()
         _check_tied(plan)
-        asked = tuple(dict.fromkeys([*_always(plan), *_asked(plan, survey)]))
+        asked = tuple(dict.fromkeys([*_always([plan]), *_asked([plan], survey)]))
         survey.update(runner.fold(plan, asked, "probe", None, watch))
         plan.restat()
         return ProbeRecord(
             method=recipe.method.model_dump(mode="json"),
             sources=plan.identities(),
             scope=plan.scope_id,
-            survey=_summary(plan, survey),
+            survey=summary_of(plan, survey),
             answers=survey.encode(asked),
             warnings=[*plan.warnings, *check_agents(plan, survey.total(recipe.method.overlap))],
             timing={"seconds": round(time.time() - started, 3), "bytes_read": plan.input_bytes},
         )
 
 
-def _merged(plan: Plan, known: Survey, writer: Writer, runner: Runner, watch: Watch, started: float) -> MergeRecord:
+def _merged(
+    targets: Sequence[Target], known: Survey, runner: Runner, watch: Watch, started: float
+) -> list[MergeRecord]:
+    plan, plans = targets[0].plan, [target.plan for target in targets]
     _check_tied(plan)
     survey, folds = Survey(), 0
     survey.update(known)
-    while asked := _asked(plan, survey):
-        first = _always(plan) if folds == 0 else ()
-        statistics = tuple(dict.fromkeys([*first, *asked]))
-        survey.update(runner.fold(plan, statistics, f"fold {folds}", writer, watch))
+    while asked := _asked(plans, survey):
+        statistics = tuple(dict.fromkeys([*(_always(plans) if folds == 0 else ()), *asked]))
+        survey.update(runner.fold(plan, statistics, f"fold {folds}", targets[0].writer, watch))
         folds += 1
-    warnings = check_agents(plan, survey.total(plan.recipe.method.overlap)) if folds else []
+    warnings = _check_agents(plans, survey) if folds else []
     folded = time.time()
-    missing = tuple(s for s in _always(plan) if not survey.knows(s))
-    after = runner.map(plan, survey, missing, writer, watch)
-    survey.update(after)
-    if not folds:
-        warnings = check_agents(plan, survey.total(plan.recipe.method.overlap))
+    missing = tuple(s for s in _always(plans) if not survey.knows(s))
+    afters = runner.map(targets, survey, missing, watch)
+    survey.update(afters[0])
+    warnings = warnings or _check_agents(plans, survey)
     check_fingerprint(plan, survey.total(Integrity()))
     plan.restat()
     timing = {"fold_seconds": round(folded - started, 3), "map_seconds": round(time.time() - folded, 3)}
-    return _record(plan, survey, after, warnings, {**timing, "folds": folds, "bytes_read": plan.input_bytes})
+    timing |= {"folds": folds, "outputs": len(targets), "bytes_read": plan.input_bytes}
+    return [
+        record_of(target.plan, survey.joined(after), after, warnings, timing)
+        for target, after in zip(targets, afters, strict=True)
+    ]
 
 
-def _always(plan: Plan) -> tuple[Statistic[Any], ...]:
-    """What every record reports, whatever the method asks."""
-    return (plan.recipe.method.overlap, Integrity())
+def _check_agents(plans: Sequence[Plan], survey: Survey) -> list[str]:
+    found = [check_agents(plan, survey.total(plan.recipe.method.overlap)) for plan in plans]
+    return list(dict.fromkeys(warning for warnings in found for warning in warnings))
 
 
-def _asked(plan: Plan, survey: Survey) -> tuple[Statistic[Any], ...]:
-    return tuple(dict.fromkeys(statistic for method in plan.methods for statistic in method.ask(survey)))
+def _always(plans: Sequence[Plan]) -> tuple[Statistic[Any], ...]:
+    """What every record reports, whatever the methods ask."""
+    return (*dict.fromkeys(plan.recipe.method.overlap for plan in plans), Integrity())
+
+
+def _asked(plans: Sequence[Plan], survey: Survey) -> tuple[Statistic[Any], ...]:
+    methods = dict.fromkeys(method for plan in plans for method in plan.methods)
+    return tuple(dict.fromkeys(statistic for method in methods for statistic in method.ask(survey)))
 
 
 def _check_tied(plan: Plan) -> None:
@@ -140,72 +186,16 @@ def _check_tied(plan: Plan) -> None:
         check_tied(plan.tied, {"base": plan.base, **plan.agents})
 
 
-def _summary(plan: Plan, survey: Survey) -> SurveySummary:
-    method = plan.recipe.method
-    counts = survey.total(method.overlap)
-    return SurveySummary.of(plan.names, counts, method.agent_scales(survey), method.overlap.threshold)
+def _finished(out: Path, plan: Plan) -> MergeRecord | None:
+    """The record of an output that an earlier run of the same sweep finished before it was killed."""
+    if not (out / RECORD).exists():
+        return None
+    record = MergeRecord.load(out)
+    then = {**_identity(plan), "recipe": {k: v for k, v in record.recipe.items() if k != "run"}}
+    return record if then == _identity(plan) and record.sources == plan.identities() else None
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
     """What the output's bytes depend on; how the work is done is not part of it."""
     recipe = {key: value for key, value in plan.recipe.dump().items() if key != "run"}
     return {"agentmerge": __version__, "recipe": recipe, "sources": plan.identities()}
-
-
-def _record(plan: Plan, survey: Survey, after: Survey, warnings: list[str], timing: dict[str, Any]) -> MergeRecord:
-    overlap, method = survey.total(plan.recipe.method.overlap), plan.recipe.method
-    counts = _all_rounding(plan, after)
-    scales = method.agent_scales(survey)
-    rescaled = [
-        plan.weights[t] != 1 or scales is None or scales[t] != 1 or len(plan.methods) > 1
-        for t in range(len(plan.names))
-    ]
-    return MergeRecord(
-        recipe=plan.recipe.dump(),
-        versions={"agentmerge": __version__, "python": python_version()}
-        | {name: version(name) for name in ("numpy", "numba", "ml-dtypes")},
-        sources=plan.identities(),
-        survey=_summary(plan, survey),
-        rounding={
-            name: AgentRounding.of(t, overlap, counts, rescaled=rescaled[t]) for t, name in enumerate(plan.names)
-        },
-        learned=method.learned(survey, plan.names),
-        tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
-        output=output_facts(plan),
-        warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after), *method.advice(survey)],
-        timing=timing,
-    )
-
-
-def _all_rounding(plan: Plan, after: Survey) -> RoundingCounts:
-    """The rounding of every merged tensor, whatever threshold its rule gave it."""
-    rules = [Rounding(threshold) for threshold in dict.fromkeys(method.overlap.threshold for method in plan.methods)]
-    total = RoundingCounts.zero(len(plan.names))
-    for rule in rules:
-        if after.knows(rule):
-            total = rule.combine(total, after.total(rule))
-    return total
-
-
-def _copied(plan: Plan, after: Survey) -> list[CopiedTensor]:
-    return [
-        CopiedTensor(name=task.tensor.name, reason=task.reason + _differing(plan, task.tensor.name, after))
-        for task in plan.tasks
-        if task.method is None
-    ]
-
-
-def _copied_warnings(plan: Plan, after: Survey) -> list[str]:
-    names = [task.tensor.name for task in plan.tasks if task.method is None]
-    differing = [name for name in names if _differing(plan, name, after)]
-    found = f"copied although agents differ in them (tensors.copied tells which): {shortened(differing)}"
-    return [found] if differing else []
-
-
-def _differing(plan: Plan, tensor: str, after: Survey) -> str:
-    try:
-        counts = after.at(tensor, Copied())
-    except KeyError:
-        return ""
-    found = [f"'{name}' ({count} elements)" for name, count in zip(plan.names, counts, strict=True) if count]
-    return f"; it differs in {', '.join(found)}" if found else ""

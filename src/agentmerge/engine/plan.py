@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -74,6 +75,20 @@ class Plan:
         except BaseException:
             self.close()
             raise
+
+    def varied(self, recipe: Recipe) -> Plan:
+        """The plan of a recipe that differs in the method's settings alone: it shares the open sources.
+
+        Raises:
+            MergeError: what the other settings make impossible.
+        """
+        other = copy(self)
+        other.recipe, other._open = recipe, ExitStack()
+        other.__dict__.pop("merged", None)
+        if recipe.method.reads != self.recipe.method.reads:
+            raise RecipeError("method: all recipes of one pass must read the same, weights alone or importance too.")
+        other._decide()
+        return other
 
     def _decide(self) -> None:
         inputs, rules = self.recipe.inputs, Rules(self.recipe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ class Silent:
         """Nothing to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One output; the plans of several differ in their methods alone."""
+
+    plan: Plan
+    writer: Writer
+
+
 class Runner(Protocol):
     """Does the work of a plan; the bytes and the answers do not depend on which runner did it."""
 
@@ -54,17 +63,17 @@ class Runner(Protocol):
         """
 
     def map(
-        self, plan: Plan, survey: Survey, statistics: Sequence[Statistic[Any]], writer: Writer, watch: Watch
-    ) -> Survey:
-        """Merge or copy every tensor into the writer's shards.
+        self, targets: Sequence[Target], survey: Survey, statistics: Sequence[Statistic[Any]], watch: Watch
+    ) -> tuple[Survey, ...]:
+        """Merge or copy every tensor into every target's shards, reading each stack once.
 
         Args:
-            plan: what to do.
+            targets: what to do, and who takes the numbers and keeps what is finished.
             survey: the answers that the methods asked for.
             statistics: further questions about the inputs, answered on the way.
-            writer: takes the numbers, and keeps what is finished.
             watch: is told of the progress.
 
         Returns:
-            The answers to `statistics`, Rounding of the merged tensors and Copied of the copied ones.
+            Per target the answers to `statistics`, Rounding of the merged tensors, Copied of the copied ones, and what
+            its methods ask after.
         """

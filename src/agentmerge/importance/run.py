@@ -177,6 +177,8 @@ class _Job:
         """Every example that no earlier run finished; the log-likelihood of all."""
         done = self._resumed(store)
         examples = self.corpus.examples
+        if len(examples) > self.wanted.every:
+            store.check_space()
         if watch is not None:
             watch.begin("importance, tokens", self.corpus.tokens)
             watch.advance(sum(example.tokens for example in examples[: done.examples]))

@@ -39,25 +39,26 @@ class SumStore:
     """The sums of a run in its staging folder: one file, replaced by a rename, that says how far it is."""
 
     def __init__(self, folder: Path, specs: Sequence[TensorSpec], work: str) -> None:
-        """Check that the disk holds what will be saved.
+        """Look into the staging folder.
 
         Args:
-            folder: the staging folder.
+            folder: of the run.
             specs: of the sums, float32.
             work: tells the sums of one work from another's.
-
-        Raises:
-            OutputError: too little space.
         """
         self._path, self._specs, self._work = folder / SUMS, specs, work
         self._part = folder / (SUMS + PART)
         self._part.unlink(missing_ok=True)
-        size = sum(spec.nbytes for spec in specs)
-        needed, free = size * (1 if self._path.exists() else 2), shutil.disk_usage(folder).free
+
+    def check_space(self) -> None:
+        """Raise OutputError unless the disk holds the sums twice: a save stands beside the one before."""
+        size = sum(spec.nbytes for spec in self._specs)
+        needed = size * (1 if self._path.exists() else 2)
+        free = shutil.disk_usage(self._path.parent).free
         if free < needed:
             raise OutputError(
-                f"{folder}: {needed:,} bytes are needed here for unfinished sums, {free:,} are free. "
-                "Free some space, or choose another disk with --out."
+                f"{self._path.parent}: {needed:,} bytes are needed here for unfinished sums, {free:,} are free. Free "
+                "some space, choose another disk with --out, or save nothing: --every no less than --examples."
             )
 
     def save(self, sums: Iterable[tuple[str, Array]], done: Done) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentmerge.kernels.rule import Target
 from agentmerge.tensors import DTYPES, Array
 
 if TYPE_CHECKING:
@@ -112,10 +113,8 @@ def ram(
     for pieces, at in _pieces((base, *agents)):
         size, room = pieces[0].size, out[at:]
         target = room[:size] if room.size >= size else np.empty(size, out.dtype)
-        merging.ram(
-            *_sources(pieces), size, threshold, scales, weights, _address(target), _CODES[out.dtype], exact,
-            draw is not None, key0, key1, start + at, tally, broken,
-        )  # fmt: skip
+        to = Target(_address(target), _CODES[out.dtype], exact, draw is not None, key0, key1, start + at)
+        merging.ram(*_sources(pieces), size, threshold, scales, weights, to, tally, broken)
         if target.size > room.size:
             room[:] = target[: room.size]
     return tally[0], tally[1], tally[2], tally[3], int(broken[0]), int(broken[1])

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numba import types
 
 from agentmerge.kernels.floats import INFINITY, decode, encode, random_lanes, round_to
+from agentmerge.kernels.rule import Target
 from agentmerge.kernels.vectors import (
     LANES,
     Lanes,
@@ -29,6 +31,9 @@ from agentmerge.kernels.vectors import (
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Array
+
+_INTS, _FLOATS = types.int64[::1], types.float32[::1]
+TARGET = types.NamedTuple([types.int64] * 2 + [types.boolean] * 2 + [types.int64] * 3, Target)
 
 _NOBODY, _EVERY = np.uint64(0), np.uint64(2**LANES - 1)
 
@@ -90,10 +95,33 @@ def _observe_broken(merged: Lanes, result: Lanes, broken: Array) -> None:
         broken[1] += population(_EVERY & ~whole)
 
 
-@compiled(
-    "void(int64[::1], int64[::1], int64, float32, float32[::1], float32[::1], int64, int64, boolean, boolean,"
-    " int64, int64, int64, int64[:, ::1], int64[::1])"
-)
+@inlined
+def finish(
+    base: Lanes,
+    own: Lanes,
+    merged: Lanes,
+    some: Any,
+    many: Any,
+    changed: Array,
+    i: int,
+    target: Target,
+    tally: Array,
+    broken: Array,
+) -> None:
+    """Round, store and observe a vector; `own`, `some`, `many` and `changed` as of `_fold`."""
+    random = fill_u32(0)
+    if target.draw:
+        random = random_lanes(target.key0, target.key1, target.start + i)
+    result = round_to(merged, target.code, target.draw, random)
+    encode(result, target.address, target.code, i)
+    moved = word(merged != base)
+    if not target.exact:
+        base, own = round_to(base, target.code, target.draw, random), round_to(own, target.code, target.draw, random)
+    _observe(changed, moved & word(result == base), some & ~many, word(result != own), tally)
+    _observe_broken(merged, result, broken)
+
+
+@compiled(types.void(_INTS, _INTS, types.int64, types.float32, _FLOATS, _FLOATS, TARGET, types.int64[:, ::1], _INTS))
 def ram(
     addresses: Array,
     codes: Array,
@@ -101,28 +129,13 @@ def ram(
     threshold: float,
     scale: Array,
     weight: Array,
-    out: int,
-    code: int,
-    exact: bool,
-    draw: bool,
-    key0: int,
-    key1: int,
-    start: int,
+    target: Target,
     tally: Array,
     broken: Array,
 ) -> None:
-    """Merge, round, store at the address `out` and observe; `exact`: the output dtype holds every input as it is."""
+    """Merge, round, store and observe."""
     changed = np.zeros(scale.size, np.uint64)
-    random = fill_u32(0)
     for i in range(0, elements, LANES):
         base = decode(addresses[0], codes[0], i)
         merged, own, some, many = _fold(base, addresses, codes, i, threshold, scale, weight, changed)
-        if draw:
-            random = random_lanes(key0, key1, start + i)
-        result = round_to(merged, code, draw, random)
-        encode(result, out, code, i)
-        moved = word(merged != base)
-        if not exact:
-            base, own = round_to(base, code, draw, random), round_to(own, code, draw, random)
-        _observe(changed, moved & word(result == base), some & ~many, word(result != own), tally)
-        _observe_broken(merged, result, broken)
+        finish(base, own, merged, some, many, changed, i, target, tally, broken)

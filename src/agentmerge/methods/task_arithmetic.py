@@ -52,7 +52,8 @@ class Linear(MergeMethod):
 
     def check(self, weights: Mapping[str, float]) -> None:
         """The mean needs weights that do not cancel."""
-        if self.normalize and sum(weights.values()) == 0:
+        total, size = sum(weights.values()), sum(map(abs, weights.values()))
+        if self.normalize and abs(total) <= 1e-6 * size:  # as float32 weights tell it
             raise RecipeError("agents: the weights add up to 0, which `linear` divides by. Change one of them.")
 
     def merge(self, stack: Stack, survey: Survey) -> Array:

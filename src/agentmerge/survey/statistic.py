@@ -110,6 +110,13 @@ class Survey:
         self._totals.update(other._totals)
         self._tensors.update(other._tensors)
 
+    def joined(self, other: Survey) -> Survey:
+        """A new survey with the answers of both."""
+        both = Survey()
+        both.update(self)
+        both.update(other)
+        return both
+
     def encode(self, statistics: Iterable[Foldable[Any]]) -> dict[str, Any]:
         """The answers to these questions, by key, as JSON data."""
         return {

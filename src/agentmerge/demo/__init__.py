@@ -1,0 +1,1 @@
+"""Five tiny real agents, the tasks they were trained on, and what the demo does with them."""

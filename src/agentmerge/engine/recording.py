@@ -1,0 +1,93 @@
+"""Put what was done into a record. Knows neither files nor runners."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from platform import python_version
+from typing import TYPE_CHECKING, Any
+
+from agentmerge._version import __version__
+from agentmerge.engine.output import output_facts
+from agentmerge.errors import shortened
+from agentmerge.record import AgentRounding, CopiedTensor, MergeRecord, SurveySummary, Tensors
+from agentmerge.survey.copied import Copied
+from agentmerge.survey.rounding import Rounding, RoundingCounts
+
+if TYPE_CHECKING:
+    from agentmerge.engine.plan import Plan
+    from agentmerge.survey.statistic import Survey
+
+
+def summary_of(plan: Plan, survey: Survey) -> SurveySummary:
+    """Counts and scales in words."""
+    method = plan.recipe.method
+    counts = survey.total(method.overlap)
+    return SurveySummary.of(plan.names, counts, method.agent_scales(survey), method.overlap.threshold)
+
+
+def record_of(plan: Plan, survey: Survey, after: Survey, warnings: list[str], timing: dict[str, Any]) -> MergeRecord:
+    """Everything that was done.
+
+    Args:
+        plan: what was to be done.
+        survey: every answer about the inputs.
+        after: every answer about what became of them.
+        warnings: what the data showed.
+        timing: seconds and bytes.
+    """
+    overlap, method = survey.total(plan.recipe.method.overlap), plan.recipe.method
+    counts = _all_rounding(plan, after)
+    scales = method.agent_scales(survey)
+    rescaled = [
+        plan.weights[t] != 1 or scales is None or scales[t] != 1 or len(plan.methods) > 1
+        for t in range(len(plan.names))
+    ]
+    return MergeRecord(
+        recipe=plan.recipe.dump(),
+        versions={"agentmerge": __version__, "python": python_version()}
+        | {name: version(name) for name in ("numpy", "numba", "ml-dtypes")},
+        sources=plan.identities(),
+        survey=summary_of(plan, survey),
+        rounding={
+            name: AgentRounding.of(t, overlap, counts, rescaled=rescaled[t]) for t, name in enumerate(plan.names)
+        },
+        learned=method.learned(survey, plan.names),
+        tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
+        output=output_facts(plan),
+        warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after), *method.advice(survey)],
+        timing=timing,
+    )
+
+
+def _all_rounding(plan: Plan, after: Survey) -> RoundingCounts:
+    """The rounding of every merged tensor, whatever threshold its rule gave it."""
+    rules = [Rounding(threshold) for threshold in dict.fromkeys(method.overlap.threshold for method in plan.methods)]
+    total = RoundingCounts.zero(len(plan.names))
+    for rule in rules:
+        if after.knows(rule):
+            total = rule.combine(total, after.total(rule))
+    return total
+
+
+def _copied(plan: Plan, after: Survey) -> list[CopiedTensor]:
+    return [
+        CopiedTensor(name=task.tensor.name, reason=task.reason + _differing(plan, task.tensor.name, after))
+        for task in plan.tasks
+        if task.method is None
+    ]
+
+
+def _copied_warnings(plan: Plan, after: Survey) -> list[str]:
+    names = [task.tensor.name for task in plan.tasks if task.method is None]
+    differing = [name for name in names if _differing(plan, name, after)]
+    found = f"copied although agents differ in them (tensors.copied tells which): {shortened(differing)}"
+    return [found] if differing else []
+
+
+def _differing(plan: Plan, tensor: str, after: Survey) -> str:
+    try:
+        counts = after.at(tensor, Copied())
+    except KeyError:
+        return ""
+    found = [f"'{name}' ({count} elements)" for name, count in zip(plan.names, counts, strict=True) if count]
+    return f"; it differs in {', '.join(found)}" if found else ""
