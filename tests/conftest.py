@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agentmerge.testing import Sources, make_agents
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TESTS = Path(__file__).parent
 GOLDEN = {"copy": TESTS / "golden", "shared": TESTS.parent / "../shared/golden"}
@@ -32,10 +29,7 @@ def tiny(tmp_path: Path) -> Sources:
 
 
 @pytest.fixture
-def contents() -> Callable[[Path], dict[str, bytes]]:
-    """Every file of a folder by its relative path."""
-
-    def read(folder: Path) -> dict[str, bytes]:
-        return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-    return read
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests do not care what a power cut leaves behind, so they need not wait for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: None, raising=False)

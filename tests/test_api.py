@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from agentmerge.testing import Sources
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 LAZY = """
 import sys
 import agentmerge

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +12,11 @@ from agentmerge.errors import SurveyError
 from agentmerge.testing import assert_same_tensors, read_checkpoint
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentmerge.testing import Sources
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 DESIGN = {
     "recipe": {"base", "agents", "method", "rules", "inputs", "output", "seed", "run"},
     "versions": {"agentmerge", "python", "numpy", "numba", "ml-dtypes"},

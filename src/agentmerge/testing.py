@@ -200,6 +200,7 @@ def random_stack(
     weights: Sequence[float] = (),
     huge: bool = False,
     non_finite: bool = False,
+    importance: bool = False,
     name: str = "model.layers.0.mlp.up_proj.weight",
 ) -> Stack:
     """A stack of random numbers with hostile ones strewn in; every array is read-only.
@@ -215,6 +216,7 @@ def random_stack(
         weights: of the agents; none means 1.
         huge: also numbers whose differences overflow float32.
         non_finite: also NaN and inf, here and there.
+        importance: beside the weights, some of it 0, as a method that `reads` it is given.
         name: of the tensor.
     """
     rng = np.random.default_rng(seed)
@@ -233,13 +235,22 @@ def random_stack(
     base = numbers()
     kept = [np.where(rng.random(elements) < 0.5, base, numbers()) for _ in range(agents)]
     spec = TensorSpec(name, dtypes[0], (elements,))
+    found = tuple(random_importance(rng, (elements,)) for _ in range(agents)) if importance else ()
     return Stack(
         Block(spec, 0, elements),
         stored(base, 0),
         tuple(stored(values, t + 1) for t, values in enumerate(kept)),
         tuple(sorted(densities_by_name(agents))) if agents else (),
         tuple(weights),
+        {"importance": found} if importance else {},
     )
+
+
+def random_importance(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """A made-up diagonal Fisher: positive float32 numbers, a tenth of them 0; read-only."""
+    values = np.where(rng.random(shape) < 0.1, 0, rng.random(shape) ** 4).astype(np.float32)
+    values.flags.writeable = False
+    return values
 
 
 def survey_of(method: MergeMethod, stacks: Iterable[Stack]) -> Survey:
@@ -325,8 +336,9 @@ def assert_contract(
 def assert_pure(method: MergeMethod) -> None:
     """Raise AssertionError when `merge` changes an input, gives another result twice, or no float32 [n]."""
     for elements in (0, 1, 63, 4097):
-        stack = random_stack(elements, elements=elements, dtypes=("BF16", "F16", "F32"), huge=True)
-        arrays = (stack.base, *stack.agents)
+        reads = "importance" in method.reads
+        stack = random_stack(elements, elements=elements, dtypes=("BF16", "F16", "F32"), huge=True, importance=reads)
+        arrays = (stack.base, *stack.agents, *(array for kind in stack.extra.values() for array in kind))
         before = [array.tobytes() for array in arrays]
         survey = survey_of(method, [stack])
         with np.errstate(all="ignore"):
@@ -341,7 +353,10 @@ def assert_pure(method: MergeMethod) -> None:
 def assert_kernel_equals_definition(method: MergeMethod) -> None:
     """Raise AssertionError where `fused` merges something else than `merge` and the cast; passes without a kernel."""
     for seed, rounding in enumerate(("nearest", "stochastic")):
-        stack = random_stack(seed, elements=2 * LEAF + 1, dtypes=("BF16", "F32"), weights=(1.0, 0.7, 1.3), huge=True)
+        reads = "importance" in method.reads
+        stack = random_stack(
+            seed, elements=2 * LEAF + 1, dtypes=("BF16", "F32"), weights=(1.0, 0.7, 1.3), huge=True, importance=reads
+        )
         survey, tensor = survey_of(method, [stack]), stack.block.tensor.name
         for dtype in ("BF16", "F16", "F32"):
             cast = Cast(dtype, "stochastic" if rounding == "stochastic" else "nearest", seed)
@@ -375,7 +390,7 @@ class _Trial:
         names = sorted(paths, reverse=turned)
         recipe = {
             "base": str(self.sources.base),
-            "agents": {n: {"source": str(paths[n]), "weight": self.weights[n]} for n in names},
+            "agents": {n: self._agent(n, paths[n]) for n in names},
             "method": self.method,
             "rules": [dict(rule) for rule in self.rules],
             "inputs": {"unchanged": "allow"},
@@ -386,6 +401,17 @@ class _Trial:
         tensors = read_checkpoint(out)
         shutil.rmtree(out)
         return tensors
+
+    def _agent(self, name: str, path: Path) -> dict[str, Any]:
+        agent = {"source": str(path), "weight": self.weights[name]}
+        if "importance" not in self.method.reads:
+            return agent
+        folder = self.sources.base.parent / f"importance-{name}"
+        if not folder.exists():
+            rng = np.random.default_rng(len(name))
+            shapes = {tensor: array.shape for tensor, array in read_checkpoint(path).items()}
+            write_checkpoint(folder, {tensor: random_importance(rng, shape) for tensor, shape in shapes.items()})
+        return {**agent, "importance": str(folder)}
 
 
 def _contract_base() -> dict[str, Array]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from agentmerge.tensors import Array
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 MLP = "model.layers.0.mlp.up_proj.weight"
 NORM = "model.norm.weight"
 METHODS = ["ram", "ram+", "ram+s"]
@@ -243,7 +244,9 @@ def test_a_mounted_out_works_and_is_filled_inside(small_disk: Path, tiny: Source
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("bad", "found"), [("nan", "3 NaN and 0 inf"), ("inf", "0 NaN and 3 inf"), ("-inf", "0 NaN and 3 inf")])
+@pytest.mark.parametrize(
+    ("bad", "found"), [("nan", "3 NaN and 0 inf"), ("inf", "0 NaN and 3 inf"), ("-inf", "0 NaN and 3 inf")]
+)
 @pytest.mark.parametrize("who", ["base", "tool"])
 def test_nan_and_inf_are_told_with_tensor_agent_and_exact_count(
     method: str, bad: str, found: str, who: str, tiny: Sources, tmp_path: Path
@@ -299,9 +302,7 @@ def test_signalling_nans_are_told_as_calmly(tiny: Sources, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_agent_identical_to_the_base_is_named_and_may_be_allowed(
-    method: str, tiny: Sources, tmp_path: Path
-) -> None:
+def test_an_agent_identical_to_the_base_is_named_and_may_be_allowed(method: str, tiny: Sources, tmp_path: Path) -> None:
     edit(tiny.agents["tool"], lambda tensors: tensors.update(read_checkpoint(tiny.base)))
     message = refused(tiny.recipe(method), tmp_path / "out", DataError)
     assert f"agent 'tool' ({tiny.agents['tool']}) is identical to the base" in message
@@ -369,7 +370,7 @@ def test_integer_tensors_that_differ_are_copied_from_the_base_and_reported(tmp_p
     base = {**random_base(0), "ids": np.arange(9), "mask": np.zeros(4, np.bool_), "same": np.arange(3)}
     sources = make_agents(tmp_path / "in", base=base)
     edit(sources.agents["tool"], lambda tensors: tensors["ids"].__setitem__([1, 2], 77))
-    edit(sources.agents["code"], lambda tensors: tensors["mask"].__setitem__(0, True))  # noqa: FBT003
+    edit(sources.agents["code"], lambda tensors: tensors["mask"].__setitem__(0, True))
     record = merge(sources.recipe("ram"), tmp_path / "out")
     reasons = {tensor.name: tensor.reason for tensor in record.tensors.copied}
     assert reasons["ids"] == "I64 tensors are not merged; it differs in 'tool' (2 elements)"

@@ -135,9 +135,7 @@ def test_killed_at_any_stage_it_goes_on_to_the_same_bytes(
     assert state_of(sources) == before
 
 
-def test_kill_9_at_many_moments(
-    killer: Killer, sources: Sources, expected: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_kill_9_at_many_moments(killer: Killer, sources: Sources, expected: dict[str, bytes], tmp_path: Path) -> None:
     """Twenty kills of one and the same merge, then peace."""
     out, recipe, before = tmp_path / "out", recipe_of(sources), state_of(sources)
     kills = 0

@@ -32,7 +32,9 @@ def spec(name: str, *shape: int, dtype: str = "BF16") -> TensorSpec:
 BASE = Listed(spec("b"), spec("a"), spec("ids", 4, dtype="I64"))
 
 
-def aligned(agents: dict[str, Listed], *, missing: bool = False, extra: bool = False, excused: object = ()) -> Alignment:
+def aligned(
+    agents: dict[str, Listed], *, missing: bool = False, extra: bool = False, excused: object = ()
+) -> Alignment:
     return align(BASE, agents, missing_allowed=missing, extra_allowed=extra, excused=excused)  # type: ignore[arg-type]
 
 
@@ -65,7 +67,9 @@ def test_missing_tensors_may_count_as_unchanged() -> None:
 
 
 def test_an_agent_with_none_of_the_tensors_is_refused_even_so() -> None:
-    with pytest.raises(AlignmentError, match=r"agent 'code' has none of the base's 3 tensors \(the base's first is b\)"):
+    with pytest.raises(
+        AlignmentError, match=r"agent 'code' has none of the base's 3 tensors \(the base's first is b\)"
+    ):
         aligned({"code": Listed(spec("x"))}, missing=True, extra=True)
 
 

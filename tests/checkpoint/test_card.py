@@ -58,7 +58,12 @@ def test_what_is_an_id_on_the_hub(source: str, expected: list[str]) -> None:
 
 
 def test_the_licence_and_language_of_the_base_go_on_and_nothing_else() -> None:
-    inherited = {"license": "other", "license_name": "qwen", "license_link": "https://x/LICENSE", "language": ["en", "de"]}
+    inherited = {
+        "license": "other",
+        "license_name": "qwen",
+        "license_link": "https://x/LICENSE",
+        "language": ["en", "de"],
+    }
     card = card_of("a/b", {"c": "d/e"}, {**inherited, "pipeline_tag": "x", "datasets": ["y"]})
     found = card.data.to_dict()
     assert {key: found[key] for key in inherited} == inherited

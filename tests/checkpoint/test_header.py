@@ -87,9 +87,7 @@ def test_a_header_as_long_as_a_pickle_magic_is_no_pickle(path: Path) -> None:
 
 @settings(deadline=None)  # a disk may be slow
 @given(specs, st.dictionaries(texts, texts, max_size=3))
-def test_an_encoded_header_reads_back_the_same(
-    path: Path, specs: list[TensorSpec], metadata: dict[str, str]
-) -> None:
+def test_an_encoded_header_reads_back_the_same(path: Path, specs: list[TensorSpec], metadata: dict[str, str]) -> None:
     encoded = encode_header(specs, metadata)
     path.write_bytes(encoded + bytes(sum(spec.nbytes for spec in specs)))
     header = read_header(path)

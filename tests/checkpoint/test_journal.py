@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +11,9 @@ from hypothesis import strategies as st
 
 from agentmerge.checkpoint.journal import Journal
 from agentmerge.errors import OutputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORK: dict[str, Any] = {"recipe": {"seed": 0, "rules": [1, 2]}, "sources": {"base": {"size": 10}}}
 ENTRIES: list[dict[str, Any]] = [{"phase": "map", "tensor": f"w{i}", "ranges": [[0, i]]} for i in range(5)]
@@ -71,7 +73,9 @@ def test_wherever_a_kill_tears_it_the_whole_lines_before_survive(
     assert path.read_bytes() == content[: len(b"".join(content.splitlines(keepends=True)[: max(whole, 1)]))]
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 4096, b"{}", b"garbage\n{}\n", b"3\n", b'{"a": 1', b"\xff\n"], ids=lambda tail: repr(tail[:8]))
+@pytest.mark.parametrize(
+    "tail", [b"\0" * 4096, b"{}", b"garbage\n{}\n", b"3\n", b'{"a": 1', b"\xff\n"], ids=lambda tail: repr(tail[:8])
+)
 def test_rubbish_at_the_end_is_dropped(tmp_path: Path, tail: bytes) -> None:
     content = written(tmp_path / "j", ENTRIES)
     (tmp_path / "j").write_bytes(content + tail)

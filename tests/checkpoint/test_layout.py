@@ -103,9 +103,7 @@ tensors = st.lists(
 
 @settings(deadline=None)  # a disk may be slow
 @given(tensors, st.integers(1, 200))
-def test_the_places_cover_every_shard_without_gaps_in_the_given_order(
-    specs: list[TensorSpec], shard_size: int
-) -> None:
+def test_the_places_cover_every_shard_without_gaps_in_the_given_order(specs: list[TensorSpec], shard_size: int) -> None:
     layout = plan_layout(specs, shard_size)
     assert [place.spec for place in layout.places.values()] == specs
     cursors = [len(shard.header) for shard in layout.shards]
@@ -127,9 +125,7 @@ def test_the_safetensors_library_reads_what_is_written_at_the_places(
     layout = plan_layout(specs, shard_size, {"by": "test"})
     files = [bytearray(shard.header.ljust(shard.size, b"\0")) for shard in layout.shards]
     for number, place in enumerate(layout.places.values()):
-        files[place.shard][place.offset : place.offset + place.spec.nbytes] = (
-            bytes([number % 2]) * place.spec.nbytes
-        )
+        files[place.shard][place.offset : place.offset + place.spec.nbytes] = bytes([number % 2]) * place.spec.nbytes
     for shard, data in zip(layout.shards, files, strict=True):
         (folder / shard.name).write_bytes(data)
     for number, (name, place) in enumerate(layout.places.items()):

@@ -67,9 +67,7 @@ def test_a_strided_array_is_refused_instead_of_copied(fd: int) -> None:
         read_into(fd, np.zeros((4, 4))[:, 1], 0)
 
 
-def test_reads_and_writes_that_stop_early_are_continued(
-    fd: int, call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_and_writes_that_stop_early_are_continued(fd: int, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = np.random.default_rng(0).integers(0, 256, 1000, dtype=np.uint8)
     pwrite, pread = os.pwrite, os.pread
     monkeypatch.setattr(os, "pwrite", lambda fd, view, offset: pwrite(fd, view[:7], offset))
@@ -89,9 +87,7 @@ def test_no_call_moves_more_than_the_os_allows(fd: int, call: str, monkeypatch: 
     monkeypatch.setattr(positional, "COPIED_PER_CALL", 16)
     sizes = []
     pwrite = os.pwrite
-    monkeypatch.setattr(
-        os, "pwrite", lambda fd, view, offset: sizes.append(len(view)) or pwrite(fd, view, offset)
-    )
+    monkeypatch.setattr(os, "pwrite", lambda fd, view, offset: sizes.append(len(view)) or pwrite(fd, view, offset))
     write_from(fd, bytes(range(200)), 0)
     into = bytearray(200)
     read_into(fd, into, 0)
@@ -141,9 +137,7 @@ def test_preallocating_works_where_it_is_not_supported(
 
 
 @pytest.mark.parametrize("problem", [errno.ENOSPC, errno.EFBIG])
-def test_preallocating_more_than_fits_is_an_error(
-    fd: int, problem: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preallocating_more_than_fits_is_an_error(fd: int, problem: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: int) -> None:
         raise OSError(problem, "too much")
 
@@ -153,9 +147,7 @@ def test_preallocating_more_than_fits_is_an_error(
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_advice_and_sync_change_no_bytes(
-    fd: int, there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_and_sync_change_no_bytes(fd: int, there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not there:
         monkeypatch.delattr(os, "posix_fadvise", raising=False)
         monkeypatch.delattr(os, "fdatasync", raising=False)
@@ -260,3 +252,30 @@ def test_many_threads_always_read_the_file_that_they_asked_for(tmp_path: Path) -
         thread.join()
     files.close()
     assert wrong == []
+
+
+def test_an_array_written_past_the_cache_lands_where_an_ordinary_write_would_put_it(tmp_path):
+    path = tmp_path / "file"
+    for offset in (0, 64, 4096, 5000):
+        for size in (0, 1, 4095, 4096, 12_345):
+            path.write_bytes(bytes(40_000))
+            direct = positional.open_direct(path)
+            if direct is None:
+                pytest.skip("this file system writes through its page cache only")
+            cached = os.open(path, os.O_RDWR)
+            room = positional.aligned_empty(size + 2 * positional.PAGE)
+            for phase in (offset % positional.PAGE, (offset + 512) % positional.PAGE):
+                buffer = room[phase : phase + size]
+                buffer[:] = np.arange(size) % 251
+                try:
+                    positional.write_past_cache(cached, direct, buffer, offset)
+                except OSError as problem:
+                    assert problem.errno == errno.EINVAL  # larger units than pages: the writer falls back
+                assert path.read_bytes()[offset : offset + size] == buffer.tobytes()
+            os.close(cached)
+            os.close(direct)
+
+
+def test_a_folder_or_a_missing_file_can_not_be_opened_past_the_cache(tmp_path):
+    assert positional.open_direct(tmp_path / "none") is None
+    assert positional.open_direct(tmp_path) is None

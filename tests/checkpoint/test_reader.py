@@ -137,9 +137,7 @@ def test_a_block_of_another_checkpoint_reads_in_the_dtype_that_is_stored_here(ch
     assert np.array_equal(values, NORM[50:60])
 
 
-@pytest.mark.parametrize(
-    "out", [np.empty(3, np.float16), np.empty(4, np.float32), np.empty((3, 1), np.float32)]
-)
+@pytest.mark.parametrize("out", [np.empty(3, np.float16), np.empty(4, np.float32), np.empty((3, 1), np.float32)])
 def test_a_buffer_that_does_not_fit_is_refused(checkpoint: Any, out: Array) -> None:
     with pytest.raises(ValueError, match=r"norm: out is .* expected float32 \(3,\)"):
         checkpoint.read(Block(checkpoint.specs["norm"], 0, 3), out)

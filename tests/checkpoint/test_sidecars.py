@@ -138,7 +138,9 @@ def dtypes(config: dict[str, Any], dtype: str) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("config", [{}, {"dtype": "float16"}, {"torch_dtype": "float16"}, {"dtype": "a", "torch_dtype": "b"}])
+@pytest.mark.parametrize(
+    "config", [{}, {"dtype": "float16"}, {"torch_dtype": "float16"}, {"dtype": "a", "torch_dtype": "b"}]
+)
 def test_the_dtype_stands_in_both_spellings(config: dict[str, Any]) -> None:
     assert dtypes(config, "bfloat16") == {"dtype": "bfloat16", "torch_dtype": "bfloat16"}
 

@@ -17,6 +17,7 @@ from agentmerge.errors import OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 NEW = {"model.safetensors": b"new", "tokenizer/vocab.txt": b"words", "config.json": b"{}"}
 ORDER = ("model.safetensors", "tokenizer", "config.json")
 

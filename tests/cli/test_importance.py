@@ -42,7 +42,7 @@ def test_it_has_help(run):
     [
         (["--examples", "0"], "importance: examples"),
         (["--max-length", "1"], "importance: max_length"),
-        (["--every", "0"], "importance: every"),
+        (["--every", "-1"], "importance: every"),
         (["--examples", "many"], "--examples"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -38,7 +39,7 @@ def test_killed_and_gone_on_it_adds_up_to_the_same(
     edges: list[int], killed: int, flushes: set[int], order: Any
 ) -> None:
     ends = sorted({0, 1000, *edges})
-    parts = list(zip(ends, ends[1:], strict=False))
+    parts = list(itertools.pairwise(ends))
     order.shuffle(parts)
     journal: list[dict[str, Any]] = []
     first = Ledger("map", [QUESTION], (), journal.extend)

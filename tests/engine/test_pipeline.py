@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from agentmerge.tensors import Array
 
+pytestmark = pytest.mark.usefixtures("unsynced")
 BF16 = ml_dtypes.bfloat16
 NORM = "model.norm.weight"
 MLP = "model.layers.0.mlp.up_proj.weight"
@@ -98,9 +99,7 @@ def test_an_integer_tensor_may_be_taken_from_an_agent(tmp_path: Path) -> None:
 
 def test_a_rule_with_its_own_threshold_and_rescale_holds_for_its_tensors_only(tiny: Sources, tmp_path: Path) -> None:
     plain = merged(tiny, tmp_path / "plain", output={"dtype": "float32"})
-    found = merged(
-        tiny, tmp_path / "out", rules=[{"tensors": "*.mlp.*", "rescale": 0.9}], output={"dtype": "float32"}
-    )
+    found = merged(tiny, tmp_path / "out", rules=[{"tensors": "*.mlp.*", "rescale": 0.9}], output={"dtype": "float32"})
     assert not np.array_equal(found[MLP], plain[MLP])
     for name in set(plain) - {MLP}:
         assert_same_bits(found[name], plain[name], name)
@@ -251,7 +250,9 @@ def test_counts_lost_changes_and_surviving_rescales_by_hand(tmp_path: Path) -> N
 def test_a_rescale_that_rounds_away_is_told(tiny: Sources, tmp_path: Path) -> None:
     """The reason for the record: 1.1 times a step or two is the same step or two in bfloat16."""
     narrow = merge(tiny.recipe({"name": "ram+", "rescale": 0.01}), tmp_path / "narrow").rounding
-    wide = merge(tiny.recipe({"name": "ram+", "rescale": 0.01}, output={"dtype": "float32"}), tmp_path / "wide").rounding
+    wide = merge(
+        tiny.recipe({"name": "ram+", "rescale": 0.01}, output={"dtype": "float32"}), tmp_path / "wide"
+    ).rounding
     for name in narrow:
         assert narrow[name].rescale_survived == 0.0
         assert wide[name].rescale_survived == pytest.approx(1.0, abs=0.01)
@@ -361,16 +362,24 @@ def test_a_survey_is_refused_when_the_rules_merge_something_else(
 
 def test_a_survey_is_refused_for_other_agents(tiny: Sources, saved: Path, tmp_path: Path) -> None:
     two = Sources(tiny.base, {name: tiny.agents[name] for name in ("code", "tool")})
-    refuse(two.recipe("ram+", run={"survey": str(saved)}), tmp_path / "out", r"is of \['base', 'code', 'memory', 'tool'\]")
+    refuse(
+        two.recipe("ram+", run={"survey": str(saved)}), tmp_path / "out", r"is of \['base', 'code', 'memory', 'tool'\]"
+    )
     renamed = Sources(tiny.base, {**two.agents, "other": tiny.agents["memory"]})
     refuse(renamed.recipe("ram+", run={"survey": str(saved)}), tmp_path / "out", "Probe again")
-    swapped = Sources(tiny.base, {"code": tiny.agents["tool"], "tool": tiny.agents["code"], "memory": tiny.agents["memory"]})
+    swapped = Sources(
+        tiny.base, {"code": tiny.agents["tool"], "tool": tiny.agents["code"], "memory": tiny.agents["memory"]}
+    )
     refuse(swapped.recipe("ram+", run={"survey": str(saved)}), tmp_path / "out", "'code' was")
 
 
 def broken() -> Iterator[tuple[str, Callable[[dict[str, Any]], object], str]]:
     yield "no answers", lambda data: data.update(answers={}), "not what a probe writes"
-    yield "other answers", lambda data: data.update(answers=dict.fromkeys(data["answers"], 3)), "not what a probe writes"
+    yield (
+        "other answers",
+        lambda data: data.update(answers=dict.fromkeys(data["answers"], 3)),
+        "not what a probe writes",
+    )
     yield "no sources", lambda data: data.update(sources={}), "Probe again"
     yield "no scope", lambda data: data.pop("scope"), "not a ProbeRecord: scope"
     yield "sources of another kind", lambda data: data.update(sources={"base": 3}), "not a ProbeRecord"

@@ -73,7 +73,9 @@ def test_auto_workers_are_few_and_explicit_ones_are_kept(tiny: Sources) -> None:
         assert plan.workers == 37
 
 
-@pytest.mark.parametrize(("wanted", "stored"), [("base", "BF16"), ("float32", "F32"), ("float16", "F16"), ("bfloat16", "BF16")])
+@pytest.mark.parametrize(
+    ("wanted", "stored"), [("base", "BF16"), ("float32", "F32"), ("float16", "F16"), ("bfloat16", "BF16")]
+)
 def test_the_output_has_the_wanted_dtype_and_integers_keep_theirs(tmp_path: Path, wanted: str, stored: str) -> None:
     sources = make_agents(tmp_path, base={**random_base(0), "ids": np.arange(3)})
     with planned(sources, output={"dtype": wanted}) as plan:

@@ -70,10 +70,12 @@ def test_a_kill_while_saving_leaves_no_trace(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [SUMS]
 
 
-def test_too_little_disk_is_told_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
-    with pytest.raises(OutputError, match="184 bytes are needed here for unfinished sums, 100 are free"):
-        SumStore(tmp_path, SPECS, "work").check_space()
+def test_too_little_disk_is_told_before_it_is_written_to(tmp_path, monkeypatch):
+    store = SumStore(tmp_path, SPECS, "work")
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 91}))
+    with pytest.raises(OutputError, match="92 bytes are needed to save the unfinished sums, 91 are free"):
+        store.save(sums().items(), Done(1))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("shard_size", [1, 1000])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -32,6 +31,7 @@ from agentmerge.testing import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from agentmerge.record import MergeRecord
     from agentmerge.survey.statistic import Survey
@@ -212,7 +212,7 @@ def test_minus_zero_of_the_base_survives_the_engine(tmp_path: Path) -> None:
 
 
 def test_at_scale_exactly_1_a_unique_element_is_the_agents_own_value() -> None:
-    """base + (agent - base) would lose the agent's last bits here."""
+    """Base + (agent - base) would lose the agent's last bits here."""
     base, agent = np.float32(1.0), np.float32(3e-8)
     assert base + (agent - base) != agent
     (result,) = merged(Ram(name="ram"), stack_of([base], [[agent], [base]]))
@@ -260,9 +260,7 @@ def test_shared_elements_are_averaged_over_those_who_changed_them_only() -> None
     method=st.sampled_from([Ram(), Ram(name="ram"), Ram(name="ram_plus_soft"), Ram(scope="tensor", clip=0.2)]),
 )
 @settings(max_examples=40, deadline=None)
-def test_the_definition_equals_a_loop_over_single_elements(
-    seed: int, agents: int, elements: int, method: Ram
-) -> None:
+def test_the_definition_equals_a_loop_over_single_elements(seed: int, agents: int, elements: int, method: Ram) -> None:
     rng = np.random.default_rng(seed)
     weights = tuple(float(w) for w in rng.choice([1.0, 0.7, 1.3], agents))
     stack = random_stack(seed, agents=agents, elements=elements, dtypes=("BF16", "F16", "F32"), weights=weights)
@@ -346,7 +344,10 @@ def test_an_untied_head_is_counted_by_itself(tmp_path: Path) -> None:
 def test_another_tensor_whose_name_ends_like_a_heads_does_not_hide_the_tie(tmp_path: Path) -> None:
     sources = tied_sources(tmp_path / "in", head=True)
     for path in (sources.base, *sources.agents.values()):
-        tensors = {**read_checkpoint(path), "model.layers.0.attention.output.weight": np.ones((3, 3), ml_dtypes.bfloat16)}
+        tensors = {
+            **read_checkpoint(path),
+            "model.layers.0.attention.output.weight": np.ones((3, 3), ml_dtypes.bfloat16),
+        }
         write_checkpoint(path, tensors, config=TIED)
     tensors = read_checkpoint(sources.base)
     elements = sum(array.size for array in tensors.values()) - tensors["lm_head.weight"].size

@@ -50,6 +50,8 @@ def make_model(folder, kind="untied", dtype="float32"):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     name, settings = KINDS[kind]
+    if not hasattr(transformers, name):
+        pytest.skip(f"no {name} in transformers {transformers.__version__}")
     torch.manual_seed(0)
     config = getattr(transformers, name)(**SIZES, **settings, initializer_range=0.3)
     transformers.AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype)).save_pretrained(folder)
@@ -215,21 +217,21 @@ class Watch:
         if self.left < 0:
             os._exit(9)
 
-measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), Wanted(examples=5, device="cpu", every=2), watch=Watch())
+measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), Wanted(examples=5, device="cpu", every=0), watch=Watch())
 """
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
-def test_a_killed_run_resumes_to_the_same_bytes(tmp_path, after, monkeypatch):
+def test_a_killed_run_resumes_to_the_same_bytes(tmp_path, after):
     model, data = make_model(tmp_path / "model", "tied"), make_data(tmp_path)
-    wanted = Wanted(examples=5, device="cpu", every=100)
+    wanted = Wanted(examples=5, device="cpu")
     measure(model, data, tmp_path / "whole", wanted)
     command = [sys.executable, "-c", KILLED, model, data, tmp_path / "out", str(after)]
     assert subprocess.run(command).returncode == 9
     assert not (tmp_path / "out").exists()
     seen = Count()
     measure(model, data, tmp_path / "out", wanted, watch=seen)
-    assert seen.calls == 1 + 5 - (after - 1) // 2 * 2  # the first tells what was there
+    assert seen.calls == 1 + 5 - min(after, 4)  # the first tells what was there; the last example is not saved
     assert files(tmp_path / "out") == files(tmp_path / "whole")
     assert not list(tmp_path.glob(".out*"))
 
@@ -264,7 +266,7 @@ class Stopped:
 def test_another_input_does_not_resume_and_says_what_differs(tmp_path):
     model, data, out = make_model(tmp_path / "model"), make_data(tmp_path), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        measure(model, data, out, Wanted(examples=5, device="cpu", every=1), watch=Stopped(3))
+        measure(model, data, out, Wanted(examples=5, device="cpu", every=0), watch=Stopped(3))
     for changed, told in ((Wanted(examples=4), "examples was 5, is 4"), (Wanted(examples=5, max_length=9), "settings")):
         with pytest.raises(OutputError, match=told):
             measure(model, data, out, changed.model_copy(update={"device": "cpu"}))
@@ -332,7 +334,7 @@ def test_a_gpu_gives_nearly_the_same(tmp_path):
     model, data = make_model(tmp_path / "model", "tied"), make_data(tmp_path)
     measure(model, data, tmp_path / "cpu", Wanted(examples=5, device="cpu", dtype="float64"))
     measure(model, data, tmp_path / "gpu", Wanted(examples=5, device="cuda", dtype="float64"))
-    record = measure(model, data, tmp_path / "bf16", Wanted(examples=5, device="auto", every=2))
+    record = measure(model, data, tmp_path / "bf16", Wanted(examples=5, device="auto", every=0))
     assert (record.settings.device, record.settings.dtype) == ("cuda", "bfloat16")
     found, exact = read_checkpoint(tmp_path / "gpu"), read_checkpoint(tmp_path / "cpu")
     for name, array in exact.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,7 @@ def test_any_division_gives_the_same(edges: list[int], seed: int) -> None:
     whole = Integrity().observe(stack)
     ends = sorted({0, stack.base.size, *(edge * LEAF for edge in edges)})
     total = None
-    for a, b in reversed(list(zip(ends, ends[1:], strict=False))):
+    for a, b in reversed(list(itertools.pairwise(ends))):
         agents = tuple(agent[a:b] for agent in stack.agents)
         found = Integrity().observe(Stack(Block(stack.block.tensor, a, b), stack.base[a:b], agents, stack.names))
         total = found if total is None else Integrity().combine(total, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from math import inf
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ def parts_of(stack: Stack, edges: Iterable[int]) -> list[Stack]:
             tuple(agent[a:b] for agent in stack.agents),
             stack.names,
         )
-        for a, b in zip(ends, ends[1:], strict=False)
+        for a, b in itertools.pairwise(ends)
     ]
 
 

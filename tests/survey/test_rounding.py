@@ -48,7 +48,9 @@ def by_hand(stack: Stack, merged: Array, stored: Array, cast: Cast, threshold: f
 
 @given(
     seed=st.integers(0, 9999),
-    cast=st.sampled_from([Cast("BF16"), Cast("F16"), Cast("F32"), Cast("BF16", "stochastic", 3), Cast("F16", "stochastic")]),
+    cast=st.sampled_from(
+        [Cast("BF16"), Cast("F16"), Cast("F32"), Cast("BF16", "stochastic", 3), Cast("F16", "stochastic")]
+    ),
     threshold=st.sampled_from([0.0, 1e-5, 0.02]),
     dtypes=st.sampled_from([("BF16",), ("BF16", "F32"), ("F32", "F16")]),
 )

@@ -53,8 +53,8 @@ class Writer:
         self._dirty = set(range(len(layout.shards)))
         self._lock = threading.Lock()
         self._turn = tuple(threading.Lock() for _ in layout.shards)
-        self._fds = OpenFiles(self._open_shard, most=64)
-        self._direct = OpenFiles(self._open_direct, most=64)
+        self._fds = OpenFiles(self._open_shard, most=32)
+        self._direct = OpenFiles(self._open_direct, most=32)
         self._past_cache = True
         with _told(self._staging.out):
             fresh = self._staging.create()

@@ -32,7 +32,7 @@ def importance(
             help="Of weights and gradients: bfloat16, float32 or float64.", show_default="bfloat16 on cuda, or float32"
         ),
     ] = "auto",
-    every: Annotated[int, typer.Option(help="Examples between two saves, to resume from.")] = 64,
+    every: Annotated[float, typer.Option(help="Minutes between two saves, to resume from.")] = 10.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT once the new one is whole.")] = False,
     json: o.Json = False,
     quiet: o.Quiet = False,

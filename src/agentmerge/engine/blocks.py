@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge.checkpoint.positional import PAGE, aligned_empty
+from agentmerge.kernels.call import GIVEN, Rule
+from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.fused import observe
 from agentmerge.survey.rounding import Rounding, RoundingCounts
@@ -104,28 +106,45 @@ def merge_stack(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, o
     Returns:
         Rounding at the method's threshold, and what else the method asks after.
     """
-    after = (Rounding(method.overlap.threshold), *method.after())
+    rounding = Rounding(method.overlap.threshold)
     with np.errstate(all="ignore"):
-        counts = method.fused(stack, survey, cast, out) if len(after) == 1 else None
-        if counts is not None:
-            return {after[0]: counts}
+        if (answers := _fused(method, stack, survey, cast, out)) is not None:
+            return answers
         whole = method.merge(stack, survey) if method.reach_of(stack.block.tensor) == "tensor" else None
-        answers: Answers = {after[0]: RoundingCounts.zero(len(stack.agents))}
+        answers = {rounding: RoundingCounts.zero(len(stack.agents))}
         for piece in stack.pieces():
             part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)
             merged = method.merge(piece, survey) if whole is None else whole[part]
-            found = _stored(piece, merged, cast, out[part], after)
+            found = _stored(piece, merged, cast, out[part], rounding, method.after())
             answers = {q: q.combine(answers[q], found[q]) if q in answers else found[q] for q in found}
         return answers
 
 
-def _stored(stack: Stack, merged: Array, cast: Cast, out: Array, after: Sequence[AfterStatistic[Any]]) -> Answers:
+def _fused(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> Answers | None:
+    """All of it by kernels; None where one of them is lacking."""
+    counts = method.fused(stack, survey, cast, out)
+    if counts is None:
+        return None
+    answers: Answers = {Rounding(method.overlap.threshold): counts}
+    for question in method.after():
+        if (answer := question.fused(stack, out)) is None:
+            return None
+        answers[question] = answer
+    return answers
+
+
+def _stored(
+    stack: Stack, merged: Array, cast: Cast, out: Array, rounding: Rounding, after: Sequence[AfterStatistic[Any]]
+) -> Answers:
     """Cast what a method merged into `out` and count; the same for every method."""
-    out[:] = cast.apply(merged, stack.block.tensor.name, stack.block.start)
-    if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
-        same = merged == as_float32(stack.base)
-        out[same] = stack.base[same]
-    return {question: question.observe(stack, merged, out, cast) for question in after}
+    counts = merge_by(Rule(GIVEN, threshold=rounding.threshold), stack, cast, out, (merged,))
+    if counts is None:
+        out[:] = cast.apply(merged, stack.block.tensor.name, stack.block.start)
+        if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
+            same = merged == as_float32(stack.base)
+            out[same] = stack.base[same]
+        counts = rounding.observe(stack, merged, out, cast)
+    return {rounding: counts, **{question: question.observe(stack, merged, out, cast) for question in after}}
 
 
 def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers) -> tuple[Array, Answers]:

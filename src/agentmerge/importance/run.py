@@ -6,6 +6,7 @@ import json
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -66,8 +67,8 @@ class Wanted(BaseModel):
     device: str = "auto"
     dtype: str = "auto"
     """Of weights and gradients: bfloat16 on cuda and float32 on cpu where it is "auto"."""
-    every: int = Field(default=64, ge=1)
-    """Examples between two saves; changes no byte of the result."""
+    every: float = Field(default=10.0, ge=0)
+    """Minutes of work between two saves, to resume from; changes no byte of the result."""
 
     @classmethod
     def of(cls, **options: Any) -> Wanted:
@@ -175,17 +176,16 @@ class _Job:
 
     def _sum(self, store: SumStore, watch: Watch | None) -> float:
         """Every example that no earlier run finished; the log-likelihood of all."""
-        done = self._resumed(store)
+        done, saved = self._resumed(store), monotonic()
         examples = self.corpus.examples
-        if len(examples) > self.wanted.every:
-            store.check_space()
         if watch is not None:
             watch.begin("importance, tokens", self.corpus.tokens)
             watch.advance(sum(example.tokens for example in examples[: done.examples]))
         for i in range(done.examples, len(examples)):
             done = Done(i + 1, done.log_likelihood + self.fisher.observe(examples[i]))
-            if done.examples % self.wanted.every == 0 and done.examples < len(examples):
+            if monotonic() - saved >= 60 * self.wanted.every and done.examples < len(examples):
                 store.save(self.fisher.sums(), done)
+                saved = monotonic()
             if watch is not None:
                 watch.advance(examples[i].tokens)
         return done.log_likelihood

@@ -50,23 +50,13 @@ class SumStore:
         self._part = folder / (SUMS + PART)
         self._part.unlink(missing_ok=True)
 
-    def check_space(self) -> None:
-        """Raise OutputError unless the disk holds the sums twice: a save stands beside the one before."""
-        size = sum(spec.nbytes for spec in self._specs)
-        needed = size * (1 if self._path.exists() else 2)
-        free = shutil.disk_usage(self._path.parent).free
-        if free < needed:
-            raise OutputError(
-                f"{self._path.parent}: {needed:,} bytes are needed here for unfinished sums, {free:,} are free. Free "
-                "some space, choose another disk with --out, or save nothing: --every no less than --examples."
-            )
-
     def save(self, sums: Iterable[tuple[str, Array]], done: Done) -> None:
         """Put these sums in the place of the ones before, and return when they are on the disk.
 
         Raises:
-            OutputError: the disk refuses; what was saved before stays.
+            OutputError: the disk refuses or is too full; what was saved before stays.
         """
+        self._check_space()
         try:
             self._write(sums, done)
         except OSError as error:
@@ -87,6 +77,14 @@ class SumStore:
     def drop(self) -> None:
         """Give the disk space back."""
         self._path.unlink(missing_ok=True)
+
+    def _check_space(self) -> None:
+        needed, free = sum(spec.nbytes for spec in self._specs), shutil.disk_usage(self._path.parent).free
+        if free < needed:
+            raise OutputError(
+                f"{self._path.parent}: {needed:,} bytes are needed to save the unfinished sums, {free:,} are free. "
+                "Free some space and run the same command again, or save less often with a larger --every."
+            )
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
         with open_checkpoint(self._path) as found:

@@ -1,7 +1,7 @@
 """The compiled loops of a fold: who changed what, NaN and inf, fingerprints. Importing it compiles or loads them.
 
-One function serves any number of agents and any mix of dtypes: arrays come as addresses and dtype codes, the base
-first. All work on whole vectors; cpu.py pads what is left over with zeros, which count as nothing.
+One function serves any number of agents and any mix of dtypes: arrays come as addresses and dtype codes. All work on
+whole vectors; call.py pads what is left over with zeros, which count as nothing.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numba import types
 
 from agentmerge.kernels.floats import BF16, F32, INF, decode
 from agentmerge.kernels.vectors import (
+    INTS,
     LANES,
+    SOURCES,
     bits_of,
     compiled,
     fill_u16,
@@ -33,6 +36,7 @@ from agentmerge.kernels.vectors import (
 from agentmerge.tensors import LEAF
 
 if TYPE_CHECKING:
+    from agentmerge.kernels.call import Sources
     from agentmerge.tensors import Array
 
 MIX = 0x9E3779B1
@@ -84,13 +88,13 @@ def _non_finite(address: int, code: int, first: int, last: int) -> tuple[int, in
     return nan, inf
 
 
-@compiled("void(int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], uint64[::1])")
+@compiled(types.void(SOURCES, types.int64, types.int64, types.int64, INTS, INTS, types.uint64[::1]))
 def integrity(
-    addresses: Array, codes: Array, elements: int, key: int, start: int, nan: Array, inf: Array, fingerprint: Array
+    sources: Sources, elements: int, key: int, start: int, nan: Array, inf: Array, fingerprint: Array
 ) -> None:
     """Add to the counts of NaN and inf and to the fingerprint of every source, [1 + agents] each."""
-    for a in range(addresses.size):
-        address, code = addresses[a], codes[a]
+    for a in range(fingerprint.size):
+        address, code = sources.addresses[a], sources.codes[a]
         for first in range(0, elements, LEAF):
             last = min(first + LEAF, elements)
             fingerprint[a] += _fingerprint(address, code, first, last, key, start)
@@ -101,19 +105,18 @@ def integrity(
 
 
 @inlined
-def _changes(
-    addresses: Array, codes: Array, first: int, last: int, threshold: float, changed: Array, different: Array
-) -> Any:
+def _changes(sources: Sources, first: int, last: int, threshold: float, changed: Array, different: Array) -> Any:
     """Who changed the elements [first, last), as the mask words changed[t, i // LANES]; the largest |tau|, as bits.
 
     INF or more tells that an input is not finite, or that a difference overflowed.
     """
+    addresses, codes, taus = sources.addresses, sources.codes, sources.taus
     worst = fill_u32(0)
     for i in range(first, last, LANES):
         base = decode(addresses[0], codes[0], i)
         for t in range(different.size):
             agent = decode(addresses[t + 1], codes[t + 1], i)
-            size = magnitude(agent - base)
+            size = magnitude(load_f32(taus[t] + 4 * i) if taus.size else agent - base)
             worst = maximum(worst, bits_of(size))
             changed[t, (i - first) // LANES] = word(size > threshold)
             different[t] += population(word(bits_of(agent) != bits_of(base)))
@@ -139,12 +142,13 @@ def _tally(changed: Array, at_least: Array, exactly: Array) -> None:
 
 
 @compiled(
-    "void(int64[::1], int64[::1], int64, float32, int64, int64,"
-    " int64[:, ::1], int64[::1], int64[::1], int64[::1], uint64[::1])"
-)
+    types.void(
+        SOURCES, types.int64, types.float32, types.int64, types.int64,
+        types.int64[:, ::1], INTS, INTS, INTS, types.uint64[::1],
+    )
+)  # fmt: skip
 def count(
-    addresses: Array,
-    codes: Array,
+    sources: Sources,
     elements: int,
     threshold: float,
     key: int,
@@ -155,19 +159,22 @@ def count(
     inf: Array,
     fingerprint: Array,
 ) -> None:
-    """Overlap and integrity in one pass over memory: tile by tile, each read again from the cache."""
+    """Overlap and integrity in one pass over memory: tile by tile, each read again from the cache.
+
+    Arrays of integrity that are empty are not asked for; of task vectors that a wrapping method made they must be.
+    """
     agents = different.size
     changed, at_least = np.zeros((agents, _WORDS), np.uint64), np.zeros((agents + 2, _WORDS), np.uint64)
     at_least[0] = ~np.uint64(0)
     for first in range(0, elements, LEAF):
         last = min(first + LEAF, elements)
-        for a in range(agents + 1):
-            fingerprint[a] += _fingerprint(addresses[a], codes[a], first, last, key, start)
+        for a in range(fingerprint.size):
+            fingerprint[a] += _fingerprint(sources.addresses[a], sources.codes[a], first, last, key, start)
         changed[:, (last - first) // LANES :] = 0
-        worst = _changes(addresses, codes, first, last, threshold, changed, different)
+        worst = _changes(sources, first, last, threshold, changed, different)
         _tally(changed, at_least, exactly)
         if worst >= INF:
-            for a in range(agents + 1):
-                found = _non_finite(addresses[a], codes[a], first, last)
+            for a in range(fingerprint.size):
+                found = _non_finite(sources.addresses[a], sources.codes[a], first, last)
                 nan[a] += found[0]
                 inf[a] += found[1]

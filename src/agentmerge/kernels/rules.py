@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentmerge.kernels.call import SHARED, UNIQUE
 from agentmerge.kernels.floats import decode
-from agentmerge.kernels.rule import ELECT, IMPORTANCE, SHARED, UNIQUE
 from agentmerge.kernels.vectors import (
     Lanes,
     fill_f32,
@@ -18,10 +18,8 @@ from agentmerge.kernels.vectors import (
     load_f32,
     magnitude,
     mask,
-    maximum,
     ones,
     select,
-    to_float,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ def added(base: Lanes, update: Lanes) -> Lanes:
 
 
 @inlined
-def _sign(x: Lanes) -> Lanes:
+def sign_of(x: Lanes) -> Lanes:
     """-1, 0 or 1, and NaN of NaN."""
     return select(x > 0.0, fill_f32(1.0), select(x < 0.0, fill_f32(-1.0), x))
 
@@ -67,7 +65,7 @@ def elected(rows: Array, offset: int, weight: Array, limit: Array) -> Lanes:
     total = fill_f32(0.0)
     for t in range(rows.size):
         total += _kept(rows, offset, limit, t) * weight[t]
-    return _sign(total)
+    return sign_of(total)
 
 
 @inlined
@@ -77,9 +75,8 @@ def ties(rows: Array, offset: int, weight: Array, limit: Array, zero: float, sca
     sign = select(sign == 0.0, fill_f32(zero), sign)
     total, divisor = fill_f32(0.0), fill_f32(0.0)
     for t in range(rows.size):
-        tau = _kept(rows, offset, limit, t)
-        update = tau * weight[t]
-        agrees = (_sign(update) == sign) & (tau != 0.0)
+        update = _kept(rows, offset, limit, t) * weight[t]
+        agrees = update * sign > 0.0  # where the sign is 0 those of sign 0 would agree, and add up to 0 too
         total = select(agrees, total + update, total)
         divisor = select(agrees, divisor + weight[t], divisor)
     return select(divisor == 0.0, fill_f32(0.0), total / divisor) * scale
@@ -115,81 +112,3 @@ def region(rows: Array, offset: int, base: Lanes, value: Lanes, threshold: float
     elif keep == SHARED:
         inside = inside & (count > 1)
     return select(inside, value, base)
-
-
-@inlined
-def _mean(total: Lanes, count: Lanes, power: float, table: Array) -> Lanes:
-    """Total / count^power, a count of 0 taken as 1; table[k] is k^power."""
-    if power == 0:
-        return total
-    if power == 1:
-        return total / to_float(maximum(count, fill_u8(1)))
-    divisor = fill_f32(1.0)
-    for k in range(2, table.size):
-        divisor = select(count == k, fill_f32(table[k]), divisor)
-    return total / divisor
-
-
-@inlined
-def shared_update(
-    rows: Array,
-    offset: int,
-    extra: Array,
-    codes: Array,
-    i: int,
-    threshold: float,
-    weight: Array,
-    shared: int,
-    power: float,
-    table: Array,
-) -> Lanes:
-    """methods.shared.shared_update."""
-    total, divisor, important, count = fill_f32(0.0), fill_f32(0.0), fill_f32(0.0), fill_u8(0)
-    for t in range(rows.size):
-        tau = load_f32(rows[t] + offset)
-        by, update = magnitude(tau) > threshold, tau * weight[t]
-        total = select(by, total + update, total)
-        count += ones(by)
-        if shared == IMPORTANCE:
-            importance = decode(extra[t], codes[t], i)
-            divisor = select(by, divisor + importance, divisor)
-            important = select(by, important + importance * update, important)
-    if shared == IMPORTANCE:
-        return select(divisor == 0.0, _mean(total, count, 1.0, table), important / divisor)
-    if shared == ELECT:
-        sign, total, count = _sign(total), fill_f32(0.0), fill_u8(0)
-        for t in range(rows.size):
-            tau = load_f32(rows[t] + offset)
-            update = tau * weight[t]
-            by = (magnitude(tau) > threshold) & (_sign(update) == sign) & (sign != 0.0)
-            total = select(by, total + update, total)
-            count += ones(by)
-    return _mean(total, count, power, table)
-
-
-@inlined
-def ram(
-    rows: Array,
-    offset: int,
-    given: bool,
-    base: Lanes,
-    own: Lanes,
-    shared: Lanes,
-    threshold: float,
-    scale: Array,
-    weight: Array,
-) -> Lanes:
-    """The merged elements of RAM; `given`: the task vectors are not the agents' own, so neither is `own`."""
-    single, count = base, fill_u8(0)
-    for t in range(rows.size):
-        tau = load_f32(rows[t] + offset)
-        by = magnitude(tau) > threshold
-        if scale[t] != 1 or weight[t] != 1:
-            value = tau * weight[t] * scale[t] + base
-        elif given:
-            value = tau + base
-        else:
-            value = own
-        single = select(by, value, single)
-        count += ones(by)
-    return select(count == 0, base, select(count == 1, single, base + shared))

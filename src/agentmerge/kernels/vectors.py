@@ -17,6 +17,8 @@ from llvmlite import binding, ir
 from numba import njit, types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
+from agentmerge.kernels.call import Sources
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -37,8 +39,11 @@ Lanes = Any
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
+_REALS = {"float": ir.FloatType(), "double": ir.DoubleType()}
+
+
 class Vector(types.Type):
-    """`lanes` numbers of one kind: "float", "i1" (a mask), or unsigned "i8", "i16", "i32", "i64"."""
+    """`lanes` numbers of one kind: "float", "double", "i1" (a mask), or unsigned "i8", "i16", "i32", "i64"."""
 
     def __init__(self, kind: str, lanes: int = LANES) -> None:
         self.kind, self.lanes = kind, lanes
@@ -47,7 +52,12 @@ class Vector(types.Type):
     @property
     def llvm(self) -> Any:
         """The LLVM type."""
-        return ir.VectorType(ir.FloatType() if self.kind == "float" else ir.IntType(int(self.kind[1:])), self.lanes)
+        return ir.VectorType(_REALS[self.kind] if self.real else ir.IntType(int(self.kind[1:])), self.lanes)
+
+    @property
+    def real(self) -> bool:
+        """Whether the lanes are floats."""
+        return self.kind in _REALS
 
 
 @register_model(Vector)
@@ -59,6 +69,19 @@ class _VectorModel(models.PrimitiveModel):
 F32, U32, U16, U8, MASK = (Vector(kind) for kind in ("float", "i32", "i16", "i8", "i1"))
 U64 = Vector("i64", LANES // 4)
 """A quarter of the lanes: the 64-bit words of 64 two-byte elements, or the Philox counters of 64 elements."""
+F64 = Vector("double")
+
+
+def named(of: type[tuple[Any, ...]], fields: list[Any]) -> Any:
+    """The numba type of a NamedTuple."""
+    uniform = len(set(fields)) == 1
+    build: Any = types.NamedUniTuple if uniform else types.NamedTuple
+    return build(fields[0], len(fields), of) if uniform else build(fields, of)
+
+
+INTS, FLOATS = types.int64[::1], types.float32[::1]
+SOURCES = named(Sources, [INTS] * 5)
+"""Parts of signatures."""
 
 
 def inlined(function: F) -> F:
@@ -66,7 +89,7 @@ def inlined(function: F) -> F:
     return cast("F", njit(forceinline=True, error_model="numpy")(function))
 
 
-def compiled(signature: str) -> Callable[[F], F]:
+def compiled(signature: Any) -> Callable[[F], F]:
     """Compile now, or load from numba's cache; without a cache where no folder can be written.
 
     numba's cache looks at no file but the function's own, so its name carries a digest of all files here.
@@ -109,7 +132,7 @@ def _splat(builder: Any, scalar: Any, vector: Vector) -> Any:
     """The scalar in every lane."""
     wanted = vector.llvm.element
     if scalar.type != wanted:
-        scalar = (builder.fptrunc if vector.kind == "float" else builder.trunc)(scalar, wanted)
+        scalar = (builder.fptrunc if vector.real else builder.trunc)(scalar, wanted)
     one = builder.insert_element(ir.Constant(vector.llvm, ir.Undefined), scalar, ir.IntType(32)(0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), vector.lanes), None))
 
@@ -154,7 +177,7 @@ def _interleave(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return joined(joined(a, b, pairs), joined(c, d, pairs), fours)
 
 
-load_f32, load_u16, load_u64 = _load(F32), _load(U16), _load(U64)
+load_f64, load_f32, load_u16, load_u64 = _load(F64), _load(F32), _load(U16), _load(U64)
 store = _operation(types.int64, _store)
 prefetch = _operation(types.int64, _prefetch)
 """Ask for the 64 bytes at an address, which need not exist: with many agents the hardware loses track of them."""
@@ -170,6 +193,7 @@ from_bits = _operation(F32, lambda b, x: b.bitcast(x, F32.llvm))
 widen = _operation(U32, lambda b, x: b.zext(x, U32.llvm))
 narrow = _operation(U16, lambda b, x: b.trunc(x, U16.llvm))
 to_float = _operation(F32, lambda b, x: b.uitofp(x, F32.llvm))
+to_double = _operation(F64, lambda b, x: b.fpext(x, F64.llvm))
 to_integer = _operation(U32, lambda b, x: b.fptoui(x, U32.llvm))
 interleave = _operation(U32, _interleave)
 
@@ -183,6 +207,10 @@ total = _operation(types.uint64, lambda b, x: _call(b, f"llvm.vector.reduce.add.
 ones = _operation(U8, lambda b, mask: b.zext(mask, U8.llvm))
 word = _operation(types.uint64, lambda b, mask: b.zext(b.bitcast(mask, ir.IntType(LANES)), ir.IntType(64)))
 mask = _operation(MASK, lambda b, word: b.bitcast(b.trunc(word, ir.IntType(LANES)), MASK.llvm))
+lowest = _operation(
+    types.int64, lambda b, word: _call(b, "llvm.cttz.i64", word.type, word, ir.Constant(ir.IntType(1), 1))
+)
+"""The place of the lowest bit of a word that is not 0."""
 population = _operation(types.int64, lambda b, word: _call(b, "llvm.ctpop.i64", word.type, word))
 select = _operation(lambda which, yes, no: yes(which, yes, no), lambda b, which, yes, no: b.select(which, yes, no))
 
@@ -203,7 +231,7 @@ def _operator(symbol: Any, integer: str, real: str = "", comparison: str = "") -
         vector, (left, right) = typed.args[0], values
         if not isinstance(typed.args[1], Vector):
             right = _splat(builder, right, vector)
-        build = getattr(builder, real if vector.kind == "float" else integer)
+        build = getattr(builder, real if vector.real else integer)
         return build(comparison, left, right) if comparison else build(left, right)
 
     for right in (Vector, types.Integer, types.Float):

@@ -21,16 +21,20 @@ import numpy as np
 from pydantic import Field
 
 from agentmerge.errors import DataError
+from agentmerge.kernels.call import STRETCHED, Rule
 from agentmerge.methods.base import added
+from agentmerge.methods.kernel import in_pieces, merge_by
 from agentmerge.methods.wrapper import Wrapper
-from agentmerge.survey.retention import StoredRetention, mean_retention, retention_sums, retentions
+from agentmerge.survey.retention import StoredRetention, mean_retention, retention_by_kernel, retention_sums, retentions
 from agentmerge.survey.statistic import Statistic, Survey
 from agentmerge.survey.sums import SumsOverLeaves, TreeSums
-from agentmerge.tensors import as_float32
+from agentmerge.tensors import Cast, as_float32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentmerge.methods.base import MergeMethod
+    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import AfterStatistic
     from agentmerge.tensors import Array, Stack, TensorSpec
 
@@ -67,6 +71,17 @@ class Calibrate(Wrapper):
         """The inner merge, its distance from the base scaled, float32 [n]."""
         update = self.then.merge(stack, survey) - as_float32(stack.base)
         return added(stack.base, np.float32(self.scale(survey)) * update)
+
+    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+        """The inner method's kernel, then the scale and the cast by another, piece by piece."""
+        threshold, scale = self.overlap.threshold, self.scale(survey)
+        rule = Rule(STRETCHED, threshold=threshold, scale=scale)
+
+        def fused(piece: Stack, part: Array) -> RoundingCounts | None:
+            merged = inner_merge(self.then, piece, survey)
+            return None if merged is None else merge_by(rule, piece, cast, part, (merged,))
+
+        return in_pieces(self, stack, out, fused)
 
     def scale(self, survey: Survey) -> float:
         """The s of the formula; 1 where no agent changed anything.
@@ -136,3 +151,20 @@ class InnerRetention(SumsOverLeaves, Statistic[TreeSums]):
     def observe(self, stack: Stack) -> TreeSums:
         """Merge one stack and sum."""
         return retention_sums(stack, self.method.merge(stack, self.survey))
+
+    def fused(self, stack: Stack) -> TreeSums | None:
+        """The same by kernels, piece by piece."""
+        total = TreeSums(2 * len(stack.agents))
+        for piece in stack.pieces():
+            merged = inner_merge(self.method, piece, self.survey)
+            sums = None if merged is None else retention_by_kernel(piece, merged)
+            if sums is None:
+                return None
+            total += sums
+        return total
+
+
+def inner_merge(method: MergeMethod, stack: Stack, survey: Survey) -> Array | None:
+    """What the method's kernel merges, float32 [n]; None where it has none for this stack."""
+    merged = np.empty(stack.base.size, np.float32)
+    return None if method.fused(stack, survey, Cast("F32"), merged) is None else merged

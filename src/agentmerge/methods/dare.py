@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
+from agentmerge.kernels import cpu
+from agentmerge.methods.kernel import in_pieces
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.randomness import random_bits, stream_key
 from agentmerge.survey.statistic import Statistic, Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Foldable
@@ -62,8 +64,15 @@ class Dare(Wrapper):
         return self.then.merge(dropped, self._inner(survey))
 
     def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
-        """The inner method's kernel where nothing is dropped."""
-        return self.then.fused(stack, survey, cast, out) if self.density == 1 else None
+        """The inner method's kernel on the dropped task vectors."""
+        if self.density == 1:
+            return self.then.fused(stack, survey, cast, out)
+        inner = self._inner(survey)
+
+        def fused(piece: Stack, part: Array) -> RoundingCounts | None:
+            return self.then.fused(drop(piece, self.density, self.seed or 0), inner, cast, part)
+
+        return in_pieces(self, stack, out, fused)
 
     def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
         """The inner method's, where a fold told them; a kept element is divided by the density besides."""
@@ -82,13 +91,19 @@ class Dare(Wrapper):
 
 def drop(stack: Stack, density: float, seed: int) -> Stack:
     """The stack with task vectors dropped and rescaled."""
-    tau, tensor, start = stack.task_vectors(), stack.block.tensor.name, stack.block.start
-    bound = density * 2.0**32
-    dropped = np.empty_like(tau)
-    for t, name in enumerate(stack.names):
-        keep = random_bits(stream_key(seed, "dare", name, tensor), start, tau.shape[1]) < bound
-        dropped[t] = np.where(keep, tau[t] / np.float32(density), np.float32(0))
-    return replace(stack, tau=dropped)
+    keys = [stream_key(seed, "dare", name, stack.block.tensor.name) for name in stack.names]
+    if cpu.supports(stack.base, stack.agents):
+        return replace(stack, tau=cpu.drop(stack.base, stack.agents, keys, density, stack.block.start, stack.tau))
+    return replace(stack, tau=dropped(stack.task_vectors(), keys, density, stack.block.start))
+
+
+def dropped(tau: Array, keys: Sequence[tuple[int, int]], density: float, start: int) -> Array:
+    """The definition: task vectors float32 [agents, n] dropped and rescaled, by a Philox key of each agent."""
+    result = np.empty_like(tau)
+    for t, key in enumerate(keys):
+        keep = random_bits(key, start, tau.shape[1]) < density * 2.0**32
+        result[t] = np.where(keep, tau[t] / np.float32(density), np.float32(0))
+    return result
 
 
 @dataclass(frozen=True)
@@ -112,6 +127,16 @@ class Dropped(Statistic[Any]):
     def observe(self, stack: Stack) -> Any:
         """The inner answer for the dropped stack."""
         return self.inner.observe(drop(stack, self.density, self.seed))
+
+    def fused(self, stack: Stack) -> Any:
+        """The inner answer by its kernel, piece by piece."""
+        answer = None
+        for piece in stack.pieces():
+            found = self.inner.fused(drop(piece, self.density, self.seed))
+            if found is None:
+                return None
+            answer = found if answer is None else self.inner.combine(answer, found)
+        return answer
 
     def combine(self, left: Any, right: Any) -> Any:
         """The inner one's."""

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.methods.shared import Shared, shared_update
+from agentmerge.kernels import cpu, folds
+from agentmerge.methods.shared import Shared, shared_rule, shared_update
 from agentmerge.survey.overlap import changed_mask
 from agentmerge.survey.statistic import Statistic
-from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_sums
+from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_of, tree_sums
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Stack
@@ -41,6 +42,15 @@ class Energies(SumsOverLeaves, Statistic[TreeSums]):
         unique, shared = wide * (count == 1), wide * (count >= 2)
         rows = np.concatenate([unique * unique, shared * shared, shared * result])
         return tree_sums(rows, stack.block.tensor.name, stack.block.start)
+
+    def fused(self, stack: Stack) -> TreeSums | None:
+        """The same in one compiled pass."""
+        importance = stack.extra.get("importance", ())
+        if not cpu.supports(stack.base, stack.agents, extra=importance):
+            return None
+        rule = shared_rule(stack, self.threshold, self.shared, self.power)
+        sums = folds.energies(stack.base, stack.agents, rule, stack.tau, importance)
+        return tree_of(sums, stack.block.tensor.name, stack.block.start)
 
 
 def scales_from(sums: TreeSums, bound: float | None) -> tuple[float, ...]:

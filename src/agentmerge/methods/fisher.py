@@ -22,16 +22,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from agentmerge.kernels import cpu, folds
+from agentmerge.kernels.call import FISHER, Rule
 from agentmerge.methods.base import MergeMethod, added
+from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.statistic import Statistic
-from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_sums
+from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_of, tree_sums
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Stack
+    from agentmerge.tensors import Array, Cast, Stack
 
 
 class Fisher(MergeMethod):
@@ -70,12 +74,19 @@ class Fisher(MergeMethod):
         mean = total / np.where(divisor == 0, np.float32(1), divisor)
         return added(stack.base, np.where(important, np.float32(self.scale) * mean, np.float32(0)))
 
+    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+        """The same in one compiled pass."""
+        coefficients, threshold = self._coefficients(stack, survey), self.overlap.threshold
+        rule = Rule(FISHER, threshold=threshold, scale=self.scale, floor=self.floor, weight=coefficients)
+        return merge_by(rule, stack, cast, out, stack.extra["importance"])
+
     def _coefficients(self, stack: Stack, survey: Survey) -> Array:
         weight = stack.weight()
         if not self.normalize:
             return weight
-        norm = survey.derived(self, lambda: np.sqrt(survey.total(ImportanceNorm()).total()))
-        coefficients: Array = (weight * (1 / (norm + self.floor)) / (1 / (norm + self.floor)).sum()).astype(np.float32)
+        size = survey.derived(self, lambda: np.sqrt(survey.total(ImportanceNorm()).total())) + self.floor
+        share = np.where(size == 0, 0, 1 / np.where(size == 0, 1, size))  # an agent of no importance at all has no say
+        coefficients: Array = (weight * share / (share.sum() or 1)).astype(np.float32)
         return coefficients
 
 
@@ -87,3 +98,10 @@ class ImportanceNorm(SumsOverLeaves, Statistic[TreeSums]):
         """Sum one stack in float64."""
         squares = np.stack([as_float32(raw).astype(np.float64) ** 2 for raw in stack.extra["importance"]])
         return tree_sums(squares, stack.block.tensor.name, stack.block.start)
+
+    def fused(self, stack: Stack) -> TreeSums | None:
+        """The same in one compiled pass."""
+        importance = stack.extra["importance"]
+        if not cpu.supports(stack.base, stack.agents, extra=importance):
+            return None
+        return tree_of(folds.squares(importance), stack.block.tensor.name, stack.block.start)

@@ -33,18 +33,19 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from agentmerge.errors import RecipeError
-from agentmerge.kernels import cpu
+from agentmerge.kernels.call import RAM, RAM_FIELDS
 from agentmerge.methods.base import Selecting
 from agentmerge.methods.energies import Energies, scales_from
-from agentmerge.methods.shared import Shared, shared_update
+from agentmerge.methods.kernel import merge_by
+from agentmerge.methods.shared import Shared, shared_rule, shared_update
 from agentmerge.survey.overlap import OverlapCounts, changed_mask
-from agentmerge.survey.rounding import RoundingCounts
 from agentmerge.survey.sums import TreeSums
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Statistic, Survey
     from agentmerge.tensors import Array, Cast, Stack
 
@@ -126,14 +127,10 @@ class Ram(Selecting):
 
     def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
         """The same in one compiled pass."""
-        paper = self.shared == "mean" and self.shared_power == 1
-        if not paper or stack.tau is not None or not cpu.supports(stack.base, stack.agents, cast.dtype):
-            return None
-        tensor, start = stack.block.tensor.name, stack.block.start
-        draw = cast.key(tensor) if cast.rounding == "stochastic" else None
-        scale = self._scales_at(stack, survey)
-        tally = cpu.ram(stack.base, stack.agents, self.threshold, scale, stack.weight(), out, draw, start)
-        return RoundingCounts(*tally)
+        rule = shared_rule(stack, self.threshold, self.shared, self.shared_power)
+        paper = self.shared == "mean" and self.shared_power == 1 and stack.tau is None
+        rule = rule._replace(code=RAM if paper else RAM_FIELDS, limit=self._scales_at(stack, survey))
+        return merge_by(rule, stack, cast, out, stack.extra.get("importance", ()))
 
     def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
         """lambda[t] over the whole model; None where every tensor has its own."""

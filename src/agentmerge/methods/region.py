@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from agentmerge.errors import RecipeError, did_you_mean
+from agentmerge.kernels.call import CHANGED, REGION, SHARED, UNIQUE, Rule
 from agentmerge.methods.base import Selecting
+from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.overlap import changed_mask
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Stack
+    from agentmerge.tensors import Array, Cast, Stack
 
 
 class Region(Selecting):
@@ -53,3 +56,10 @@ class Region(Selecting):
         region = changed[t] & {"unique": count == 1, "shared": count >= 2, "changed": count >= 1}[self.keep]
         value = stack.values(t) if self.factor == 1 else base + np.float32(self.factor) * tau[t]
         return np.where(region, value, base)
+
+    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+        """The same in one compiled pass."""
+        keep = {"unique": UNIQUE, "shared": SHARED, "changed": CHANGED}[self.keep]
+        agent = stack.names.index(self.agent)
+        rule = Rule(REGION, choice=keep, agent=agent, threshold=self.threshold, scale=self.factor)
+        return merge_by(rule, stack, cast, out)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from agentmerge.kernels.call import ELECT, IMPORTANCE, MEAN, RAM_FIELDS, Rule
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ def shared_update(stack: Stack, updates: Array, changed: Array, shared: Shared, 
     return total / _divisor(changed.sum(axis=0), len(updates), 0.0 if shared == "sum" else power)
 
 
+def shared_rule(stack: Stack, threshold: float, shared: Shared, power: float) -> Rule:
+    """The kernel's settings for the same."""
+    return Rule(
+        RAM_FIELDS,
+        choice={"mean": MEAN, "sum": MEAN, "elect": ELECT, "importance": IMPORTANCE}[shared],
+        threshold=threshold,
+        power=0.0 if shared == "sum" else power,
+        weight=stack.weight(),
+        table=_powers(len(stack.agents), power),
+    )
+
+
 def _sum(updates: Array, chosen: Array) -> Array:
     total = np.zeros(updates.shape[1], np.float32)
     for update, taken in zip(updates, chosen, strict=True):
@@ -52,8 +65,12 @@ def _sum(updates: Array, chosen: Array) -> Array:
 
 def _divisor(count: Array, agents: int, power: float) -> Array:
     """count^power, float32 [n], from a table rounded once; 1 where the count is 0."""
-    table = np.array([1.0, *(float(k) ** power for k in range(1, agents + 1))], np.float32)
-    return table[count]
+    divisor: Array = _powers(agents, power)[count]
+    return divisor
+
+
+def _powers(agents: int, power: float) -> Array:
+    return np.array([1.0, *(float(k) ** power for k in range(1, agents + 1))], np.float32)
 
 
 def _importance_mean(stack: Stack, updates: Array, changed: Array, total: Array) -> Array:

@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from agentmerge.errors import RecipeError
+from agentmerge.kernels.call import LINEAR, Rule
 from agentmerge.methods.base import MergeMethod, added
+from agentmerge.methods.kernel import merge_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Stack
+    from agentmerge.tensors import Array, Cast, Stack
 
 
 class TaskArithmetic(MergeMethod):
@@ -39,6 +42,12 @@ class TaskArithmetic(MergeMethod):
         """The definition, float32 [n]; the sum runs over the agents in sorted-name order."""
         scale = 1 / len(stack.agents) if self.scale is None else self.scale
         return added(stack.base, np.float32(scale) * weighted_sum(stack))
+
+    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+        """The same in one compiled pass."""
+        scale = 1 / len(stack.agents) if self.scale is None else self.scale
+        rule = Rule(LINEAR, threshold=self.overlap.threshold, scale=scale, weight=stack.weight())
+        return merge_by(rule, stack, cast, out)
 
 
 class Linear(MergeMethod):
@@ -58,8 +67,15 @@ class Linear(MergeMethod):
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]."""
-        divisor = np.float32(sum(stack.weight().tolist())) if self.normalize else np.float32(1)
-        return added(stack.base, weighted_sum(stack) / divisor)
+        return added(stack.base, weighted_sum(stack) / np.float32(self._divisor(stack)))
+
+    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+        """The same in one compiled pass."""
+        rule = Rule(LINEAR, threshold=self.overlap.threshold, divisor=self._divisor(stack), weight=stack.weight())
+        return merge_by(rule, stack, cast, out)
+
+    def _divisor(self, stack: Stack) -> float:
+        return float(sum(stack.weight().tolist())) if self.normalize else 1.0
 
 
 def weighted_sum(stack: Stack) -> Array:

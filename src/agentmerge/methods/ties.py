@@ -22,7 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from agentmerge.kernels import cpu, folds
+from agentmerge.kernels.call import TIES, Rule
 from agentmerge.methods.base import MergeMethod, added
+from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.magnitude import (
     EVERYWHERE,
     MagnitudeHigh,
@@ -37,8 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agentmerge.survey.magnitude import Histogram
+    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Stack
+    from agentmerge.tensors import Array, Cast, Stack
 
 Limits = tuple[tuple[str, tuple[float, ...]], ...]
 """Tensor name, or EVERYWHERE, to the smallest magnitude that each agent keeps."""
@@ -80,6 +84,19 @@ class Ties(MergeMethod):
         sign = elect(kept, stack.weight())
         sign = np.where(sign == 0, zero, sign)
         return added(stack.base, np.float32(self.scale) * disjoint_mean(kept, sign, stack.weight()))
+
+    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+        """The same in one compiled pass."""
+        limits, zero = survey.derived(self, lambda: self._found(survey))
+        rule = Rule(
+            TIES,
+            threshold=self.overlap.threshold,
+            scale=self.scale,
+            zero=float(zero),
+            weight=stack.weight(),
+            limit=np.array(limits_at(limits, stack.block.tensor.name) or (), np.float32),
+        )
+        return merge_by(rule, stack, cast, out)
 
     def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
         """The smallest kept magnitude of each agent, and how many elements are equal to it; all of them are kept.
@@ -146,6 +163,13 @@ class ElectedSigns(Statistic[tuple[int, int]]):
         sign = elect(kept, stack.weight())
         return int((sign > 0).sum()), int((sign < 0).sum())
 
+    def fused(self, stack: Stack) -> tuple[int, int] | None:
+        """The same in one compiled pass."""
+        if not cpu.supports(stack.base, stack.agents):
+            return None
+        limit = np.array(limits_at(dict(self.limits), stack.block.tensor.name) or (), np.float32)
+        return folds.signs(stack.base, stack.agents, stack.weight(), limit, stack.tau)
+
     def combine(self, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
         """Sums."""
         return left[0] + right[0], left[1] + right[1]
@@ -159,9 +183,14 @@ class ElectedSigns(Statistic[tuple[int, int]]):
         return int(data[0]), int(data[1])
 
 
+def limits_at(limits: Mapping[str, tuple[float, ...]], tensor: str) -> tuple[float, ...] | None:
+    """The smallest magnitude that each agent keeps in a tensor; None where nothing is trimmed."""
+    return limits.get(EVERYWHERE) or limits.get(tensor)
+
+
 def trim(tau: Array, limits: Mapping[str, tuple[float, ...]], tensor: str) -> Array:
     """The task vectors float32 [agents, n] with 0 for every magnitude under its agent's limit."""
-    limit = limits.get(EVERYWHERE) or limits.get(tensor)
+    limit = limits_at(limits, tensor)
     if limit is None:
         return tau
     return np.where(np.abs(tau) >= np.array(limit, np.float32)[:, None], tau, np.float32(0))

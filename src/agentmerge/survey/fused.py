@@ -1,4 +1,4 @@
-"""Answer several questions about one stack, in one compiled pass where a kernel knows them. Knows no methods."""
+"""Answer several questions about one stack, each by its kernel where it has one. Knows no methods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from agentmerge.kernels import cpu
+from agentmerge.kernels import cpu, folds
 from agentmerge.survey.integrity import Integrity, IntegrityCounts, fingerprint_key
 from agentmerge.survey.overlap import Overlap, OverlapCounts
 
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
 
 def observe(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Foldable[Any], Any]:
     """The answer to each question for one stack; equal to every statistic's own `observe`, bit for bit."""
-    compiled = bool(statistics) and cpu.supports(stack.base, stack.agents)
-    answers = _compiled(statistics, stack) if compiled else {}
     with np.errstate(all="ignore"):
-        return answers | {s: _in_pieces(s, stack) for s in statistics if s not in answers}
+        answers = _together(statistics, stack)
+        return answers | {s: _answer(s, stack) for s in statistics if s not in answers}
 
 
-def _in_pieces(statistic: Statistic[T], stack: Stack) -> T:
-    """The definition, part by part, so that its temporaries stay in the processor's cache."""
+def _together(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Foldable[Any], Any]:
+    """What every record reports, Overlap and Integrity, in one pass where both are asked."""
+    overlap = next((s for s in statistics if isinstance(s, Overlap)), None)
+    if overlap is None or Integrity() not in statistics or not cpu.supports(stack.base, stack.agents):
+        return {}
+    key, start = fingerprint_key(stack.block.tensor.name), stack.block.start
+    exactly, different, *integrity = folds.count(stack.base, stack.agents, overlap.threshold, key, start)
+    counts = OverlapCounts(stack.base.size, exactly, different)
+    return {overlap: counts, Integrity(): IntegrityCounts(*integrity)}
+
+
+def _answer(statistic: Statistic[T], stack: Stack) -> T:
+    """By its kernel, or by the definition part by part, so that its temporaries stay in the processor's cache."""
+    answer = statistic.fused(stack)
+    if answer is not None:
+        return answer
     if stack.base.size == 0:
         return statistic.observe(stack)
     return reduce(statistic.combine, map(statistic.observe, stack.pieces()))
-
-
-def _compiled(statistics: Sequence[Statistic[Any]], stack: Stack) -> dict[Foldable[Any], Any]:
-    key, start = fingerprint_key(stack.block.tensor.name), stack.block.start
-    answers: dict[Foldable[Any], Any] = {}
-    for overlap in (s for s in statistics if isinstance(s, Overlap)):
-        exactly, different, *integrity = cpu.count(stack.base, stack.agents, overlap.threshold, key, start)
-        answers[overlap] = OverlapCounts(stack.base.size, exactly, different)
-        answers[Integrity()] = IntegrityCounts(*integrity)
-    if Integrity() in statistics and not answers:
-        answers[Integrity()] = IntegrityCounts(*cpu.integrity(stack.base, stack.agents, key, start))
-    return {s: answers[s] for s in statistics if s in answers}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from agentmerge.kernels import cpu, folds
 from agentmerge.randomness import stream_key
 from agentmerge.survey.statistic import Statistic
 from agentmerge.tensors import Array, Stack, as_float32
@@ -51,6 +52,13 @@ class Integrity(Statistic[IntegrityCounts]):
             np.array([np.isinf(value).sum() for value in values], np.int64),
             np.array([fingerprint(array, key, stack.block.start) for array in arrays], np.uint64),
         )
+
+    def fused(self, stack: Stack) -> IntegrityCounts | None:
+        """The same in one compiled pass."""
+        if not cpu.supports(stack.base, stack.agents):
+            return None
+        key = fingerprint_key(stack.block.tensor.name)
+        return IntegrityCounts(*folds.integrity(stack.base, stack.agents, key, stack.block.start))
 
     def combine(self, left: IntegrityCounts, right: IntegrityCounts) -> IntegrityCounts:
         """Sums, of the fingerprints modulo 2^64."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agentmerge.kernels import cpu, folds
 from agentmerge.survey.statistic import Statistic
 from agentmerge.tensors import Array
 
@@ -57,6 +58,12 @@ class MagnitudeHigh(_Histograms):
         """Count one stack."""
         return tuple(histogram(bits >> LOW_BITS) for bits in magnitude_bits(stack.task_vectors()))
 
+    def fused(self, stack: Stack) -> tuple[Histogram, ...] | None:
+        """The same in one compiled pass."""
+        if not cpu.supports(stack.base, stack.agents):
+            return None
+        return tuple(map(sparse, folds.magnitudes(stack.base, stack.agents, stack.tau)))
+
 
 @dataclass(frozen=True)
 class MagnitudeLow(_Histograms):
@@ -72,10 +79,20 @@ class MagnitudeLow(_Histograms):
 
     def observe(self, stack: Stack) -> tuple[Histogram, ...]:
         """Count one stack."""
-        chosen = dict(self.bins)
-        bins = chosen.get(EVERYWHERE) or chosen[stack.block.tensor.name]
-        pairs = zip(magnitude_bits(stack.task_vectors()), bins, strict=True)
+        pairs = zip(magnitude_bits(stack.task_vectors()), self.bins_at(stack.block.tensor.name), strict=True)
         return tuple(histogram(bits[bits >> LOW_BITS == high] & ((1 << LOW_BITS) - 1)) for bits, high in pairs)
+
+    def fused(self, stack: Stack) -> tuple[Histogram, ...] | None:
+        """The same in one compiled pass."""
+        if not cpu.supports(stack.base, stack.agents):
+            return None
+        bins = self.bins_at(stack.block.tensor.name)
+        return tuple(map(sparse, folds.magnitudes(stack.base, stack.agents, stack.tau, bins)))
+
+    def bins_at(self, tensor: str) -> tuple[int, ...]:
+        """The bin of every agent."""
+        chosen = dict(self.bins)
+        return chosen.get(EVERYWHERE) or chosen[tensor]
 
 
 def magnitude_bits(task_vectors: Array) -> Array:
@@ -85,7 +102,11 @@ def magnitude_bits(task_vectors: Array) -> Array:
 
 def histogram(values: Array) -> Histogram:
     """How often each value stands in int64 [n] of small non-negative numbers."""
-    counts = np.bincount(values, minlength=1)
+    return sparse(np.bincount(values, minlength=1))
+
+
+def sparse(counts: Array) -> Histogram:
+    """The histogram of a count of every key from 0 on, int64 [keys]."""
     keys = counts.nonzero()[0]
     return keys.astype(np.int64), counts[keys].astype(np.int64)
 

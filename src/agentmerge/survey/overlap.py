@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from agentmerge.kernels import cpu, folds
 from agentmerge.survey.statistic import Statistic
 from agentmerge.tensors import Array, Stack, as_float32
 
@@ -87,6 +88,13 @@ class Overlap(Statistic[OverlapCounts]):
         base = as_float32(stack.base).view(np.uint32)
         different = [np.sum(as_float32(agent).view(np.uint32) != base) for agent in stack.agents]
         return OverlapCounts(stack.base.size, exactly.astype(np.int64), np.array(different, np.int64))
+
+    def fused(self, stack: Stack) -> OverlapCounts | None:
+        """The same in one compiled pass."""
+        if not cpu.supports(stack.base, stack.agents):
+            return None
+        counts = folds.overlap(stack.base, stack.agents, self.threshold, stack.tau)
+        return OverlapCounts(stack.base.size, *counts)
 
     def combine(self, left: OverlapCounts, right: OverlapCounts) -> OverlapCounts:
         """Sums of integers."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentmerge.kernels import cpu, folds
 from agentmerge.survey.statistic import AfterStatistic
-from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_sums
+from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_of, tree_sums
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ class StoredRetention(SumsOverLeaves, AfterStatistic[TreeSums]):
         """Sum one stack."""
         return retention_sums(stack, as_float32(stored))
 
+    def fused(self, stack: Stack, stored: Array) -> TreeSums | None:
+        """The same in one compiled pass."""
+        return retention_by_kernel(stack, stored)
+
 
 def retention_sums(stack: Stack, merged: Array) -> TreeSums:
     """Float64 sums over fixed leaves: <merged - base, tau[t]> of every agent, then <tau[t], tau[t]> of every agent.
@@ -34,6 +39,14 @@ def retention_sums(stack: Stack, merged: Array) -> TreeSums:
     tau = stack.task_vectors().astype(np.float64)
     update = (merged - as_float32(stack.base)).astype(np.float64)
     return tree_sums(np.concatenate([update * tau, tau * tau]), stack.block.tensor.name, stack.block.start)
+
+
+def retention_by_kernel(stack: Stack, merged: Array) -> TreeSums | None:
+    """The same in one compiled pass, `merged` in any stored dtype; None where no kernel takes the dtypes."""
+    if not cpu.supports(stack.base, stack.agents, extra=(merged,)):
+        return None
+    sums = folds.retention(stack.base, stack.agents, merged, stack.tau)
+    return tree_of(sums, stack.block.tensor.name, stack.block.start)
 
 
 def retentions(sums: TreeSums) -> list[float | None]:

@@ -50,6 +50,10 @@ class Statistic(Foldable[T]):
     def observe(self, stack: Stack) -> T:
         """The answer for one stack."""
 
+    def fused(self, stack: Stack) -> T | None:
+        """The same, bit for bit, by a compiled kernel; None where none fits this stack."""
+        return None
+
 
 class AfterStatistic(Foldable[T]):
     """A question about what became of the inputs, answered while they are merged."""
@@ -57,6 +61,10 @@ class AfterStatistic(Foldable[T]):
     @abstractmethod
     def observe(self, stack: Stack, merged: Array, stored: Array, cast: Cast) -> T:
         """The answer for one stack, its float32 result [n] and what was stored of it [n]."""
+
+    def fused(self, stack: Stack, stored: Array) -> T | None:
+        """The same, bit for bit, by a compiled kernel from what was stored alone; None where none fits."""
+        return None
 
 
 class Survey:

@@ -80,10 +80,15 @@ class SumsOverLeaves(Foldable[TreeSums]):
 
 def tree_sums(values: Array, tensor: str, start: int) -> TreeSums:
     """Sum each row of float64 [rows, n], which begins at element `start` of the tensor, a multiple of LEAF."""
+    return tree_of(leaf_sums(values), tensor, start)
+
+
+def tree_of(leaves: Array, tensor: str, start: int) -> TreeSums:
+    """The sums of the leaves, float64 [leaves, rows], that begin at element `start` of the tensor."""
     nodes: dict[Node, tuple[float, ...]] = {}
-    for offset, leaf in enumerate(leaf_sums(values)):
-        _insert(nodes, (0, start // LEAF + offset), tuple(leaf.tolist()))
-    return TreeSums(len(values), {tensor: nodes} if nodes else {})
+    for offset, leaf in enumerate(leaves.tolist()):
+        _insert(nodes, (0, start // LEAF + offset), tuple(leaf))
+    return TreeSums(leaves.shape[1], {tensor: nodes} if nodes else {})
 
 
 def leaf_sums(values: Array) -> Array:

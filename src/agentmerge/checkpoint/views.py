@@ -1,0 +1,136 @@
+"""One checkpoint seen under other names, shapes or numbers: every view looks like a checkpoint. Knows no agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from agentmerge.checkpoint.reader import FolderCheckpoint, SourceFile
+
+
+class View:
+    """Another checkpoint's files with other tensors; subclasses say which."""
+
+    def __init__(self, inner: Opened, specs: Mapping[str, TensorSpec], notes: tuple[str, ...] = ()) -> None:
+        self._inner = inner
+        self.specs = specs
+        self.warnings = (*inner.warnings, *notes)
+
+    @property
+    def source(self) -> str:
+        """What the user wrote."""
+        return self._inner.source
+
+    @property
+    def folder(self) -> Path:
+        """Where the files lie."""
+        return self._inner.folder
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """The weight files."""
+        return self._inner.files
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Of the files' headers."""
+        return self._inner.metadata
+
+    def identity(self) -> dict[str, Any]:
+        """The files' own."""
+        return self._inner.identity()
+
+    def restat(self) -> None:
+        """See FolderCheckpoint.restat."""
+        self._inner.restat()
+
+    def read(self, block: Block, out: Array | None = None) -> Array:
+        """The block's elements, [n] in the dtype of this view's tensor; see Checkpoint.read."""
+        raise NotImplementedError
+
+    def expect(self, block: Block) -> None:
+        """Let the OS fetch what a read of this block needs."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A flat range of a stored tensor."""
+
+    checkpoint: Opened
+    tensor: str
+    start: int
+    elements: int
+
+
+class Composed(View):
+    """Tensors laid together from flat ranges of stored ones: renamed, cut out of a stack, stacked, or extended."""
+
+    def __init__(
+        self,
+        inner: Opened,
+        specs: Mapping[str, TensorSpec],
+        pieces: Mapping[str, tuple[Piece, ...]],
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """See the class.
+
+        Args:
+            inner: whose files they mostly are.
+            specs: the tensors of the view.
+            pieces: per tensor its ranges in order; a tensor that is absent here is read from `inner` under its name.
+            notes: told as warnings.
+        """
+        super().__init__(inner, specs, notes)
+        self._pieces = pieces
+
+    def read(self, block: Block, out: Array | None = None) -> Array:
+        """See Checkpoint.read."""
+        spec = self.specs[block.tensor.name]
+        if block.tensor.name not in self._pieces:
+            return self._inner.read(block, out)
+        out = np.empty(block.elements, DTYPES[spec.dtype]) if out is None else out
+        for piece, part, at in self._parts(block):
+            room = out[at : at + part.elements]
+            stored = piece.checkpoint.specs[piece.tensor].dtype
+            if stored == spec.dtype:
+                piece.checkpoint.read(part, room)
+            else:
+                room[:] = piece.checkpoint.read(part).astype(room.dtype)
+        return out
+
+    def expect(self, block: Block) -> None:
+        """See View.expect."""
+        if block.tensor.name not in self._pieces:
+            self._inner.expect(block)
+            return
+        for piece, part, _ in self._parts(block):
+            piece.checkpoint.expect(part)
+
+    def _parts(self, block: Block) -> Iterator[tuple[Piece, Block, int]]:
+        """The stored blocks that a block of the view is made of, and where each begins in it."""
+        first = 0
+        for piece in self._pieces[block.tensor.name]:
+            low, high = max(block.start, first), min(block.stop, first + piece.elements)
+            if low < high:
+                spec = piece.checkpoint.specs[piece.tensor]
+                shift = piece.start - first
+                yield piece, Block(spec, low + shift, high + shift), low - block.start
+            first += piece.elements
+
+
+Opened = "FolderCheckpoint | View"
+"""What Plan and the views hold."""
+
+
+def whole(checkpoint: Any, tensor: str) -> tuple[Piece, ...]:
+    """One stored tensor, all of it."""
+    return (Piece(checkpoint, tensor, 0, checkpoint.specs[tensor].elements),)
