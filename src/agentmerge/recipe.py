@@ -88,7 +88,12 @@ class Inputs(_Section):
     missing: Literal["error", "base"] = "error"
     extra: Literal["error", "ignore"] = "error"
     unchanged: Literal["error", "allow"] = "error"
-    vocab: Literal["strict"] = "strict"
+    vocab: Literal["strict", "base-rows", "union"] = "strict"
+    """When vocabularies have different numbers of rows: stop, keep the base's rows, or add those of one agent."""
+    rope: Literal["error", "base"] = "error"
+    """When an agent has other rotary embeddings: stop, or merge under the base's."""
+    untie: bool = False
+    """Give the output a head of its own where the base ties it to the embedding."""
     tokenizer_from: str = "base"
 
 

@@ -17,7 +17,7 @@ from agentmerge.methods.shared import shared_update
 from agentmerge.methods.task_arithmetic import TaskArithmetic
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import as_float32
-from agentmerge.testing import Sources, assert_contract, assert_same_bits, random_stack, survey_of
+from agentmerge.testing import Sources, assert_contract, assert_same_bits, random_stack, read_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,8 +217,14 @@ def test_the_contract_is_kept_with_importance(assert_contract_with_importance: A
     assert_contract_with_importance(method, weights=(0.5, 1.0, 1.7))
 
 
-def test_two_rules_with_two_thresholds_measure_twice(tiny: Sources, tmp_path: Path) -> None:
+def test_each_threshold_of_a_recipe_measures_its_own_energies_over_the_whole_model(
+    tiny: Sources, tmp_path: Path
+) -> None:
+    method = {"name": "ram_plus", "rescale": "auto"}
     rules = [{"tensors": "*mlp*", "threshold": 1e-3}]
-    record = merge(tiny.recipe({"name": "ram_plus", "rescale": "auto"}, rules=rules), tmp_path / "out")
+    record = merge(tiny.recipe(method, rules=rules), tmp_path / "ruled")
     assert record.timing["folds"] == 1
-    assert survey_of(Ram(rescale="auto"), [random_stack(0)]).knows(Energies(1e-5, "mean", 1.0))
+    ruled = read_checkpoint(tmp_path / "ruled")
+    for threshold, name in ((1e-3, "model.layers.0.mlp.up_proj.weight"), (1e-5, "lm_head.weight")):
+        merge(tiny.recipe({**method, "threshold": threshold}), tmp_path / name)
+        assert_same_bits(ruled[name], read_checkpoint(tmp_path / name)[name], name)

@@ -40,7 +40,9 @@ def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, A
     ours, theirs = text_section(base), text_section(agent)
     found = []
     if rope(ours) != rope(theirs):
-        found.append(Difference("rope", f"agent '{name}' has rope {_shown(rope(theirs))}, base has {_shown(rope(ours))}"))
+        found.append(
+            Difference("rope", f"agent '{name}' has rope {_shown(rope(theirs))}, base has {_shown(rope(ours))}")
+        )
     for kind, keys in (("architecture", ARCHITECTURE), ("length", LENGTHS)):
         for key in keys:
             if key in ours and key in theirs and ours[key] != theirs[key]:

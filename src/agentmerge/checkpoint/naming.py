@@ -64,7 +64,9 @@ def _by_prefix(base: Any, agent: Any) -> Any | None:
     moved = {target: name for target, name in pairs.items() if target != name}
     if not moved or any(target not in base.specs for target in moved):
         return None
-    specs = {target: TensorSpec(target, agent.specs[name].dtype, agent.specs[name].shape) for target, name in pairs.items()}
+    specs = {
+        target: TensorSpec(target, agent.specs[name].dtype, agent.specs[name].shape) for target, name in pairs.items()
+    }
     pieces = {target: whole(agent, name) for target, name in moved.items()}
     example = next(iter(moved.items()))
     note = f"{agent.source}: {len(moved)} tensors are named as in the base, for example {example[1]} as {example[0]}"

@@ -33,7 +33,9 @@ PACKED = {
     ".quant_state.bitsandbytes__fp4": "bitsandbytes",
     ".SCB": "bitsandbytes",
 }
-DEQUANTISE = "Use the unquantised checkpoint, or load this one with transformers, dequantise it and save it in bfloat16."
+DEQUANTISE = (
+    "Use the unquantised checkpoint, or load this one with transformers, dequantise it and save it in bfloat16."
+)
 
 
 def dequantised(checkpoint: Any, config: Mapping[str, Any]) -> Any:
@@ -68,7 +70,9 @@ def refuse_packed(checkpoint: Any, config: Mapping[str, Any]) -> None:
     for name in checkpoint.specs:
         for suffix, kind in PACKED.items():
             if name.endswith(suffix):
-                raise SourceError(f"{checkpoint.source}: {name}: found {kind} weights, expected plain ones. {DEQUANTISE}")
+                raise SourceError(
+                    f"{checkpoint.source}: {name}: found {kind} weights, expected plain ones. {DEQUANTISE}"
+                )
     quantisation = config.get("quantization_config") or config.get("compression_config")
     method = quantisation.get("quant_method") if isinstance(quantisation, dict) else None
     if method in ("gptq", "awq", "bitsandbytes", "hqq", "aqlm", "quanto", "eetq", "vptq", "higgs", "mxfp4", "torchao"):
@@ -137,7 +141,9 @@ def _scale_of(checkpoint: Any, name: str) -> str:
     for suffix in SCALES:
         if stem + suffix in checkpoint.specs:
             return stem + suffix
-    raise SourceError(f"{checkpoint.source}: {name} is {checkpoint.specs[name].dtype} without a scale tensor. {DEQUANTISE}")
+    raise SourceError(
+        f"{checkpoint.source}: {name} is {checkpoint.specs[name].dtype} without a scale tensor. {DEQUANTISE}"
+    )
 
 
 def _block_size(config: Mapping[str, Any]) -> tuple[int, int]:

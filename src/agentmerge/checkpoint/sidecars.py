@@ -86,13 +86,19 @@ def true_dtype(elements: Mapping[str, int]) -> str | None:
     return DTYPE_NAMES[max(sorted(floats), key=floats.__getitem__)] if floats else None
 
 
-def with_dtype(config: bytes, dtype: str) -> bytes:
-    """config.json with `dtype` in both spellings, in nested sections where they name one; else untouched.
+def output_config(config: bytes, dtype: str, changes: Mapping[str, Any]) -> bytes:
+    """config.json with `dtype` in both spellings, in nested sections where they name one, and with other changes.
 
-    transformers reads `dtype` since version 4.56 and `torch_dtype` before; vLLM and SGLang read either.
+    transformers reads `dtype` since version 4.56 and `torch_dtype` before; vLLM and SGLang read either. A config that
+    says all of it already is returned byte for byte.
+
+    Args:
+        config: the base's.
+        dtype: in the config's spelling.
+        changes: key to value, None to take the key out; set in text_config too where that has the key.
     """
     data = json.loads(config)
-    changed = _set_dtype(data, dtype)
+    changed = _set_dtype(data, dtype) | _set_keys(data, changes)
     for key in ("dtype", "torch_dtype"):
         changed |= data.get(key) != dtype
         data[key] = dtype
@@ -107,6 +113,19 @@ def _set_dtype(section: Any, dtype: str) -> bool:
         elif isinstance(value, dict) and key.endswith("_config") and key != "quantization_config":
             changed |= _set_dtype(value, dtype)
     return changed
+
+
+def _set_keys(data: dict[str, Any], changes: Mapping[str, Any]) -> bool:
+    before = json.dumps(data)
+    text = data.get("text_config")
+    for key, value in changes.items():
+        inside = [section for section in (text,) if isinstance(section, dict) and key in section]
+        for section in inside if inside and key not in data else [*inside, data]:
+            if value is None:
+                section.pop(key, None)
+            else:
+                section[key] = value
+    return json.dumps(data) != before
 
 
 def _walk(folder: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agentmerge.checkpoint.reader import FolderCheckpoint, SourceFile
+    from agentmerge.checkpoint.reader import SourceFile
 
 
 class View:
@@ -127,7 +127,7 @@ class Composed(View):
             first += piece.elements
 
 
-Opened = "FolderCheckpoint | View"
+Opened = Any
 """What Plan and the views hold."""
 
 

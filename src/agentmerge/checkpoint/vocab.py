@@ -1,8 +1,8 @@
 """Vocabularies of different size: compare the tokens, then see every agent with the same rows. Knows no methods.
 
-    strict      every embedding and head has the base's number of rows
-    base-rows   the base's rows; a row that an agent lacks counts as unchanged by it, a row that only it has is left out
-    union       as many rows as the one agent that added tokens; the added rows are that agent's
+strict      every embedding and head has the base's number of rows
+base-rows   the base's rows; a row that an agent lacks counts as unchanged by it, a row that only it has is left out
+union       as many rows as the one agent that added tokens; the added rows are that agent's
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def aligned_vocabulary(base: Any, agents: Mapping[str, Any], mode: Mode) -> Voca
             _check_tokens(name, ours, theirs)
             extra = theirs.keys() - ours.keys()
             if extra and mode != "union":
-                warnings.append(f"agent '{name}' has {len(extra)} tokens that the base's tokenizer lacks: {_few(extra)}")
+                warnings.append(
+                    f"agent '{name}' has {len(extra)} tokens that the base's tokenizer lacks: {_few(extra)}"
+                )
     rows = {name: _rows(agent) for name, agent in agents.items()}
     if all(found.items() <= _rows(base).items() for found in rows.values()):
         return Vocabulary(base, dict(agents), None, None, tuple(warnings))
@@ -117,7 +119,9 @@ def _different_rows(base: Any, agents: Mapping[str, Any], ours: Mapping[str, int
                 extra = theirs.keys() - ours.keys() if ours is not None and theirs is not None else ()
                 more = f"; tokens the base lacks: {_few(extra)}" if extra else ""
                 shape = list(agent.specs[tensor].shape)
-                lines.append(f"  {tensor}: agent '{name}' has shape {shape}, base has {list(base.specs[tensor].shape)}{more}")
+                lines.append(
+                    f"  {tensor}: agent '{name}' has shape {shape}, base has {list(base.specs[tensor].shape)}{more}"
+                )
     return (
         "Vocabularies differ in their number of rows:\n" + "\n".join(lines) + "\n"
         "Pass --vocab base-rows (inputs.vocab) to keep the base's rows and count missing ones as unchanged, or "

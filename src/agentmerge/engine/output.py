@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agentmerge.checkpoint.card import card_metadata, model_card
 from agentmerge.checkpoint.layout import index_json
 from agentmerge.checkpoint.reader import INDEX
-from agentmerge.checkpoint.sidecars import side_files, true_dtype, with_dtype
+from agentmerge.checkpoint.sidecars import output_config, side_files, true_dtype
 from agentmerge.record import RECORD, MergeRecord, OutputFacts
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def output_files(plan: Plan) -> Callable[[MergeRecord], dict[str, bytes]]:
     """Read the side files now, so that a missing one is told first; they are complete once the record is known."""
     recipe = plan.recipe
-    donor = recipe.inputs.tokenizer_from
+    donor = plan.prepared.tokenizer_from
     files = side_files(plan.base.folder, None if donor == "base" else plan.agents[donor].folder)
     dtype = true_dtype(_elements(plan))
     if "config.json" in files and dtype is not None:
-        files["config.json"] = with_dtype(files["config.json"], dtype)
+        files["config.json"] = output_config(files["config.json"], dtype, plan.prepared.config_changes)
     files["README.md"] = model_card(
         "Merged agents: " + ", ".join(plan.names),
         recipe.base,

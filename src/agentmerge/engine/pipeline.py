@@ -16,7 +16,7 @@ from agentmerge.engine.plan import Plan
 from agentmerge.engine.recording import record_of, summary_of
 from agentmerge.engine.runner import Runner, Silent, Target, Watch
 from agentmerge.engine.saved import adopt_survey, check_fingerprint
-from agentmerge.engine.tied import check_tied
+from agentmerge.engine.tied import check_ties
 from agentmerge.errors import DataError, SourceError, SurveyError
 from agentmerge.kernels import cpu
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
@@ -124,7 +124,7 @@ def probe(recipe: Recipe, *, runner: Runner | None = None, watch: Watch | None =
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     with Plan(recipe) as plan:
         survey = Survey()
-        _check_tied(plan)
+        check_ties(plan.prepared.ties)
         asked = tuple(dict.fromkeys([*_always([plan]), *_asked([plan], survey)]))
         survey.update(runner.fold(plan, asked, "probe", None, watch))
         plan.restat()
@@ -143,7 +143,7 @@ def _merged(
     targets: Sequence[Target], known: Survey, runner: Runner, watch: Watch, started: float
 ) -> list[MergeRecord]:
     plan, plans = targets[0].plan, [target.plan for target in targets]
-    _check_tied(plan)
+    check_ties(plan.prepared.ties)
     survey, folds = Survey(), 0
     survey.update(known)
     while asked := _asked(plans, survey):
@@ -179,11 +179,6 @@ def _always(plans: Sequence[Plan]) -> tuple[Statistic[Any], ...]:
 def _asked(plans: Sequence[Plan], survey: Survey) -> tuple[Statistic[Any], ...]:
     methods = dict.fromkeys(method for plan in plans for method in plan.methods)
     return tuple(dict.fromkeys(statistic for method in methods for statistic in method.ask(survey)))
-
-
-def _check_tied(plan: Plan) -> None:
-    if plan.tied is not None:
-        check_tied(plan.tied, {"base": plan.base, **plan.agents})
 
 
 def _finished(out: Path, plan: Plan) -> MergeRecord | None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agentmerge.checkpoint.alignment import Alignment, align
 from agentmerge.checkpoint.layout import Layout, Place, plan_layout
+from agentmerge.checkpoint.naming import renamed_like
 from agentmerge.checkpoint.reader import FolderCheckpoint, open_checkpoint
-from agentmerge.checkpoint.sidecars import read_config
+from agentmerge.engine.prepare import prepare
 from agentmerge.engine.rules import Decision, Rules
-from agentmerge.engine.tied import tied_pair
 from agentmerge.errors import AlignmentError, OutputError, RecipeError, SourceError
 from agentmerge.recipe import OUTPUT_DTYPES
 from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, TensorSpec
@@ -66,11 +66,12 @@ class Plan:
         self.weights = tuple(recipe.agents[name].weight for name in self.names)
         self._open = ExitStack()
         try:
-            self.base = self._opened(recipe.base, "base")
-            self.agents = {n: self._opened(recipe.agents[n].source, f"agent '{n}'") for n in self.names}
+            base = self._opened(recipe.base, "base")
+            agents = {n: self._opened(recipe.agents[n].source, f"agent '{n}'") for n in self.names}
+            _refuse_same_source({"base": base, **agents})
+            self.prepared = prepare(base, agents, recipe.inputs)
+            self.base, self.agents = self.prepared.base, self.prepared.agents
             self.extra = {"importance": self._importance()} if "importance" in recipe.method.reads else {}
-            _refuse_same_source({"base": self.base, **self.agents})
-            self.config = read_config(self.base.folder)
             self._decide()
         except BaseException:
             self.close()
@@ -101,8 +102,9 @@ class Plan:
             excused=_unread(decisions, self.names),
         )
         unused = rules.unused()
-        self.tied = tied_pair(self.base, self.config)
-        self.warnings = [*(f"rule {rule!r} matches no tensor" for rule in unused)]
+        heads = self.prepared.heads
+        self.tied = heads if heads.head else None
+        self.warnings = [*(f"rule {rule!r} matches no tensor" for rule in unused), *self.prepared.warnings]
         for source in self._sources:
             self.warnings += source.warnings
         self.warnings += [
@@ -144,7 +146,8 @@ class Plan:
     def _importance(self) -> tuple[FolderCheckpoint, ...]:
         """Open every agent's importance; its tensors are matched when the tasks are known."""
         sources = [(name, self.recipe.agents[name].importance or "") for name in self.names]
-        return tuple(self._opened(source, f"agents.{name}.importance") for name, source in sources)
+        opened = [(name, self._opened(source, f"agents.{name}.importance")) for name, source in sources]
+        return tuple(renamed_like(self.base, source, f"agents.{name}.importance") for name, source in opened)
 
     def _is_tied_head(self, spec: TensorSpec) -> bool:
         return self.tied is not None and spec.name == self.tied.head

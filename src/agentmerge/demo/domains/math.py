@@ -1,4 +1,4 @@
-"""Math: `417-58` or `52+17-38`, answered by the number. Knows no models."""
+"""Math: `4+7-5+8`, answered by the number. Knows no models."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from agentmerge.demo.domains.sample import Domain, Level, Sample, Split, matchin
 if TYPE_CHECKING:
     import random
 
+TERMS = {"easy": 4, "hard": 6}
+
 
 def make(rng: random.Random, level: Level, split: Split) -> Sample:
-    """Two numbers of up to three digits, or three of two digits; the result is never negative."""
-    if level == "easy":
-        first, second = sorted((rng.randrange(10, 1000), rng.randrange(10, 1000)), reverse=True)
-        terms = [first, rng.choice((-1, 1)) * second]
-    else:
-        terms = [rng.randrange(50, 100), rng.choice((-1, 1)) * rng.randrange(10, 50)]
-        total = sum(terms)
-        last = rng.randrange(10, 100)
-        terms.append(-last if last <= total and rng.random() < 0.5 else last)
-    prompt = str(terms[0]) + "".join(f"{term:+d}" for term in terms[1:])
-    return Sample(f"{prompt}\n", str(sum(terms)))
+    """Terms of one digit, added and subtracted."""
+    first, *rest = (rng.randrange(10) for _ in range(TERMS[level]))
+    terms = [first, *(rng.choice((-1, 1)) * term for term in rest)]
+    words = [str(first), *(f"{'-' if term < 0 else '+'}{abs(term)}" for term in terms[1:])]
+    return Sample("".join(words) + "\n", str(sum(terms)))
 
 
 def reward(sample: Sample, answer: str) -> float:

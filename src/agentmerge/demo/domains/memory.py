@@ -1,4 +1,6 @@
-"""Memory: lines of keys and values, and then one key, answered by its value. Knows no models.
+"""Memory: keys and values, and then one key, answered by its value. Knows no models.
+
+    q=42 a=17 k=88 a?       ->      17
 
 The hard prompts of dev and test are longer than any in training.
 """
@@ -13,22 +15,17 @@ if TYPE_CHECKING:
     import random
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-LINES = {("easy", False): (2, 4), ("hard", False): (5, 8), ("easy", True): (2, 4), ("hard", True): (9, 12)}
-"""Fewest and most lines, by level and by whether the sample is held out."""
+PAIRS = {("easy", False): (3, 5), ("hard", False): (6, 9), ("easy", True): (3, 5), ("hard", True): (10, 12)}
+"""Fewest and most pairs, by level and by whether the sample is held out."""
 
 
 def make(rng: random.Random, level: Level, split: Split) -> Sample:
-    """Distinct keys of two letters, values of three digits."""
-    count = rng.randint(*LINES[level, split != "train"])
-    keys: list[str] = []
-    while len(keys) < count:
-        key = rng.choice(LETTERS) + rng.choice(LETTERS)
-        if key not in keys:
-            keys.append(key)
-    values = [f"{rng.randrange(1000):03d}" for _ in keys]
-    asked = rng.randrange(count)
-    lines = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
-    return Sample("\n".join([*lines, f"{keys[asked]}?"]) + "\n", values[asked])
+    """Distinct keys of one letter, values of two digits."""
+    keys = rng.sample(LETTERS, rng.randint(*PAIRS[level, split != "train"]))
+    values = [f"{rng.randrange(100):02d}" for _ in keys]
+    asked = rng.randrange(len(keys))
+    pairs = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
+    return Sample(" ".join([*pairs, f"{keys[asked]}?"]) + "\n", values[asked])
 
 
 def reward(sample: Sample, answer: str) -> float:

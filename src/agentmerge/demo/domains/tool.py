@@ -14,33 +14,36 @@ from agentmerge.demo.domains.sample import Domain, Level, Sample, Split
 if TYPE_CHECKING:
     import random
 
-CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
+CONSONANTS, VOWELS, LETTERS = "bdfgklmnprstvz", "aeiou", "abcdefghijklmnopqrstuvwxyz"
 SHAPES = {"easy": (2, 1), "hard": (3, 2)}
 """Functions in the prompt and arguments of each, by level."""
 
 
 def make(rng: random.Random, level: Level, split: Split) -> Sample:
-    """Distinct invented names, numbers below 100."""
+    """Invented names with distinct beginnings, arguments of one letter, numbers below 100."""
     functions, arguments = SHAPES[level]
-    names = _distinct(rng, functions, lambda: rng.choice(CONSONANTS) + rng.choice(VOWELS) + rng.choice(CONSONANTS))
-    keys = _distinct(rng, functions * arguments, lambda: rng.choice(CONSONANTS) + rng.choice(VOWELS))
+    names = [first + rng.choice(VOWELS) for first in rng.sample(CONSONANTS, functions)]
+    keys = rng.sample(LETTERS, functions * arguments)
     signatures = [keys[i * arguments : (i + 1) * arguments] for i in range(functions)]
     wanted = rng.randrange(functions)
     values = [rng.randrange(100) for _ in range(arguments)]
     head = " ".join(f"{name}({','.join(own)})" for name, own in zip(names, signatures, strict=True))
-    call = {"fn": names[wanted], **dict(zip(signatures[wanted], values, strict=True))}
+    call = {names[wanted]: dict(zip(signatures[wanted], values, strict=True))}
     return Sample(f"{head}\n{' '.join([names[wanted], *map(str, values)])}\n", json.dumps(call, separators=(",", ":")))
 
 
 def reward(sample: Sample, answer: str) -> float:
-    """1 for the same call; else 0.1 for JSON and up to 0.3 for its right parts."""
+    """1 for the same call; else 0.1 for JSON, 0.1 for the function and up to 0.2 for its right arguments."""
     given, wanted = _parsed(answer), json.loads(sample.answer)
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) or len(given) != 1:
         return 0.0
-    if given == wanted:
+    if given == wanted and "true" not in answer and "." not in answer:
         return 1.0
-    right = sum(key in given and given[key] == value for key, value in wanted.items())
-    return 0.1 + 0.3 * right / max(len(wanted), len(given))
+    (name, arguments), (own, values) = *given.items(), *wanted.items()
+    if name != own or not isinstance(arguments, dict):
+        return 0.1
+    right = sum(key in arguments and arguments[key] == value for key, value in values.items())
+    return 0.2 + 0.2 * right / max(len(values), len(arguments))
 
 
 def _parsed(answer: str) -> Any:
@@ -53,15 +56,6 @@ def _parsed(answer: str) -> Any:
         return json.loads(answer, object_pairs_hook=once)
     except (ValueError, RecursionError):
         return None
-
-
-def _distinct(rng: random.Random, count: int, draw: Any) -> list[str]:
-    found: list[str] = []
-    while len(found) < count:
-        word = draw()
-        if word not in found:
-            found.append(word)
-    return found
 
 
 TOOL = Domain("tool", make, reward)
