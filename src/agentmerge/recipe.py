@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -31,6 +32,16 @@ AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_l
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
+
+
+def _whole_size(value: Any) -> Any:
+    """ByteSize reads the beginning of "5GB/s"; a size has nothing behind its unit."""
+    if isinstance(value, str) and not re.fullmatch(r"\s*\d+(\.\d+)?\s*[A-Za-z]*\s*", value):
+        raise ValueError("expected a size such as 5GB, 8MB or 1GiB")
+    return value
+
+
+Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
 
 
 class _Section(BaseModel):
@@ -102,7 +113,7 @@ class Output(_Section):
 
     dtype: Literal["base", "float32", "float16", "bfloat16"] = "base"
     rounding: Literal["nearest", "stochastic"] = "nearest"
-    shard_size: ByteSize = Field(default=ByteSize(5_000_000_000), ge=1, validate_default=True)
+    shard_size: Size = Field(default=ByteSize(5_000_000_000), ge=1, validate_default=True)
     """Largest number of data bytes in a shard."""
 
 
@@ -110,7 +121,7 @@ class Run(_Section):
     """How the work is done; nothing here changes a byte of the result."""
 
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
-    block_size: Literal["auto"] | Annotated[ByteSize, Field(ge=4000)] = "auto"
+    block_size: Literal["auto"] | Annotated[Size, Field(ge=4000)] = "auto"
     """Bytes of the base that one block holds."""
     runner: Literal["local"] = "local"
     survey: str | None = None

@@ -46,7 +46,7 @@ def marked_refused(out: Path, message: str) -> bool:
     """The staging folder says why, and holds no weights any more."""
     folder = out.parent / f".{out.name}.agentmerge"
     names = {path.name for path in folder.iterdir()}
-    return (folder / "REFUSED.txt").read_text() == message and names == {"REFUSED.txt", "journal.jsonl"}
+    return (folder / ".refused.txt").read_text() == message and names == {".refused.txt", ".journal.jsonl"}
 
 
 def edit(folder: Path, change: Callable[[dict[str, Array]], object], **options: Any) -> None:

@@ -189,9 +189,7 @@ def at(begin: int, end: int) -> dict[str, Any]:
         ({"a": at(0, 8), "b": at(4, 4)}, 8, ["tensor 'b' overlaps"]),
     ],
 )
-def test_the_data_must_be_covered_exactly(
-    path: Path, header: dict[str, Any], data: int, parts: list[str]
-) -> None:
+def test_the_data_must_be_covered_exactly(path: Path, header: dict[str, Any], data: int, parts: list[str]) -> None:
     message = refusal(path, file_of(header, data))
     for part in parts:
         assert part in message

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentmerge.checkpoint.sidecars import is_tokenizer, read_config, side_files, true_dtype, with_dtype
+from agentmerge.checkpoint.sidecars import is_tokenizer, output_config, read_config, side_files, true_dtype
 from agentmerge.errors import SourceError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_the_true_dtype_is_that_of_most_elements(counts: dict[str, int], expecte
 
 
 def dtypes(config: dict[str, Any], dtype: str) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(with_dtype(json.dumps(config).encode(), dtype))
+    result: dict[str, Any] = json.loads(output_config(json.dumps(config).encode(), dtype, {}))
     return result
 
 
@@ -162,7 +162,7 @@ def test_nested_sections_that_name_a_dtype_are_set_too_and_others_left() -> None
 
 def test_a_config_that_is_true_already_is_not_touched() -> None:
     config = b'{ "dtype":"bfloat16",\n\t"torch_dtype": "bfloat16", "eps": 1e-06 }'
-    assert with_dtype(config, "bfloat16") is config
+    assert output_config(config, "bfloat16", {}) is config
 
 
 def test_everything_else_of_a_config_stays_as_it_was() -> None:
@@ -172,4 +172,4 @@ def test_everything_else_of_a_config_stays_as_it_was() -> None:
         key: config[key] for key in config if key != "torch_dtype"
     }
     assert list(found)[:5] == list(config)
-    assert "東京" in with_dtype(json.dumps(config).encode(), "bfloat16").decode()
+    assert "東京" in output_config(json.dumps(config).encode(), "bfloat16", {}).decode()

@@ -32,7 +32,7 @@ def filled(out: Path, *, overwrite: bool = False) -> Staging:
     for name, content in NEW.items():
         (staging.folder / name).parent.mkdir(exist_ok=True)
         write_file(staging.folder / name, content)
-    (staging.folder / "journal.jsonl").write_text("{}")
+    (staging.folder / ".journal.jsonl").write_text("{}")
     return staging
 
 

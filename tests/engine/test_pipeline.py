@@ -347,7 +347,7 @@ def test_a_survey_is_refused_when_only_the_content_changed_and_size_and_time_wer
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     recipe = tiny.recipe(method, run={"survey": str(saved)})
     refuse(recipe, tmp_path / "out", f"the data of {who} changed since this survey was made")
-    assert (tmp_path / ".out.agentmerge" / "REFUSED.txt").exists()
+    assert (tmp_path / ".out.agentmerge" / ".refused.txt").exists()
 
 
 @pytest.mark.parametrize(

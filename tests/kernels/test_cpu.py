@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.kernels import cpu
+from agentmerge.kernels import cpu, folds
+from agentmerge.kernels.call import CODES, LANES, RAM, Rule
 from agentmerge.methods.ram import Ram
 from agentmerge.randomness import random_bits
+from agentmerge.survey import magnitude, sums
 from agentmerge.survey.integrity import MIX, Integrity, IntegrityCounts, fingerprint_key
 from agentmerge.survey.overlap import Overlap, OverlapCounts
 from agentmerge.survey.rounding import RoundingCounts, observe_rounding
@@ -102,7 +104,7 @@ def _stack(base: Array, agents: tuple[Array, ...], start: int = 0) -> Stack:
 
 def _counted(stack: Stack, threshold: float) -> tuple[OverlapCounts, IntegrityCounts]:
     key = fingerprint_key(stack.block.tensor.name)
-    exactly, different, *integrity = cpu.count(stack.base, stack.agents, threshold, key, stack.block.start)
+    exactly, different, *integrity = folds.count(stack.base, stack.agents, threshold, key, stack.block.start)
     return OverlapCounts(stack.base.size, exactly, different), IntegrityCounts(*integrity)
 
 
@@ -130,8 +132,8 @@ def _merged(case: Case, cast: Cast) -> tuple[Array, RoundingCounts]:
     stack = case.stack
     out = np.full(stack.base.size, 7, DTYPES[cast.dtype])
     draw = cast.key(stack.block.tensor.name) if cast.rounding == "stochastic" else None
-    tally = cpu.ram(stack.base, stack.agents, case.threshold, case.scale, case.weight, out, draw, stack.block.start)
-    return out, RoundingCounts(*tally)
+    rule = Rule(RAM, threshold=case.threshold, limit=case.scale, weight=case.weight)
+    return out, RoundingCounts(*cpu.merge(stack.base, stack.agents, rule, out, draw, stack.block.start))
 
 
 def _same_bits(left: Array, right: Array) -> bool:
@@ -162,7 +164,7 @@ def test_count_equals_overlap_and_integrity(case: Case) -> None:
 @given(cases())
 def test_integrity_alone_equals_its_definition(case: Case) -> None:
     stack, key = case.stack, fingerprint_key(case.stack.block.tensor.name)
-    answer = cpu.integrity(stack.base, stack.agents, key, stack.block.start)
+    answer = folds.integrity(stack.base, stack.agents, key, stack.block.start)
     assert IntegrityCounts(*answer) == Integrity().observe(stack)
 
 
@@ -208,7 +210,7 @@ def test_a_zero_draw_rounds_the_smallest_denormal_up(dtype: str) -> None:
     expected = stochastic_round(tiny, dtype, bits)
     out = np.empty(tiny.size, DTYPES[dtype])
     ones = np.ones(1, np.float32)
-    cpu.ram(tiny, (tiny,), 0.0, ones, ones, out, (1, 2), 0)
+    cpu.merge(tiny, (tiny,), Rule(RAM, limit=ones, weight=ones), out, (1, 2), 0)
     assert _same_bits(out, expected)
 
 
@@ -237,7 +239,7 @@ def test_nothing_is_written_beyond_the_output() -> None:
     base = _values(random, 2049, "BF16", "weights")
     room = np.full(2049 + 200, 7, DTYPES["BF16"])
     ones = np.ones(1, np.float32)
-    cpu.ram(base, (base,), 1e-5, ones, ones, room[100:-100], None, 0)
+    cpu.merge(base, (base,), Rule(RAM, limit=ones, weight=ones), room[100:-100], None, 0)
     assert (room[:100] == 7).all()
     assert (room[-100:] == 7).all()
 
@@ -301,24 +303,27 @@ def test_only_three_dtypes_and_1_to_64_agents_are_supported() -> None:
 def test_arrays_of_other_sizes_strides_or_dtypes_are_refused() -> None:
     base, ones = np.ones(128, np.float32), np.ones(1, np.float32)
     with pytest.raises(ValueError, match=r"found float32 \[127\].*expected contiguous"):
-        cpu.count(base, (base[1:],), 1e-5, 0, 0)
+        folds.count(base, (base[1:],), 1e-5, 0, 0)
     with pytest.raises(ValueError, match="strides"):
-        cpu.integrity(base[::2], (base[::2],), 0, 0)
+        folds.integrity(base[::2], (base[::2],), 0, 0)
     with pytest.raises(ValueError, match="float64"):
-        cpu.ram(base, (base,), 1e-5, ones, ones, np.empty(128), None, 0)
+        cpu.merge(base, (base,), Rule(RAM, limit=ones, weight=ones), np.empty(128), None, 0)
 
 
 def test_constants_equal_those_of_the_definitions() -> None:
-    from agentmerge.kernels import counting, floats, vectors
+    from agentmerge.kernels import counting, floats, ranking, vectors
 
     assert counting.MIX == MIX
-    assert {name: cpu._CODES[DTYPES[name]] for name in FLOATS} == {n: getattr(floats, n) for n in FLOATS}
-    assert cpu._LANES % vectors.LANES == 0
+    assert ranking.LOW_BITS == magnitude.LOW_BITS
+    assert {name: CODES[DTYPES[name]] for name in FLOATS} == {n: getattr(floats, n) for n in FLOATS}
+    assert LANES % vectors.LANES == 0
+    assert LANES == sums.LANES
 
 
 def _run(program: str, **environment: str) -> str:
     command = [sys.executable, "-c", program]
-    result = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    plain = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    result = subprocess.run(command, env={**plain, **environment}, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

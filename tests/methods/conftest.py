@@ -56,7 +56,8 @@ def golden_recipe() -> Callable[..., dict[str, Any]]:
             "base": str(root / "base"),
             "agents": agents,
             "method": method,
-            **{"output": {"dtype": "float32"}, **sections},
+            "output": {"dtype": "float32"},
+            **sections,
         }
 
     return recipe

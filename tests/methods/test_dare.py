@@ -113,7 +113,9 @@ def test_the_mean_over_many_seeds_is_the_inner_method(stack_of: Any, merged: Any
     rng, n, seeds, density = np.random.default_rng(0), 1000, 400, 0.4
     stack = stack_of(np.zeros(n), rng.standard_normal((3, n)))
     inner = resolve_method({"name": "task_arithmetic", "scale": 0.5})
-    found = np.mean([Dare(density=density, seed=s, then=inner).merge(stack, survey_of(inner, [])) for s in range(seeds)], 0)
+    found = np.mean(
+        [Dare(density=density, seed=s, then=inner).merge(stack, survey_of(inner, [])) for s in range(seeds)], 0
+    )
     deviation = 0.5 * np.sqrt((stack.task_vectors() ** 2).sum(axis=0) * (1 / density - 1) / seeds)
     z = (found - merged(inner, stack)) / deviation
     assert abs(z.mean()) < 5 / np.sqrt(n)

@@ -190,7 +190,9 @@ def sources_with_importance(folder: Path, **changed: Mapping[str, Array] | None)
 def test_importance_is_required_of_every_agent(tmp_path: Path) -> None:
     sources, agents = sources_with_importance(tmp_path, memory=None)
     for method in ("fisher", {"name": "dare", "then": "fisher"}, {"name": "calibrate", "then": "fisher"}):
-        with pytest.raises(RecipeError, match=r"agents\.memory\.importance: missing, method '\w+' reads the importance"):
+        with pytest.raises(
+            RecipeError, match=r"agents\.memory\.importance: missing, method '\w+' reads the importance"
+        ):
             Recipe.parse({**sources.recipe(method), "agents": agents})
 
 

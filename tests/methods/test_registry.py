@@ -221,11 +221,14 @@ def test_an_installed_package_can_not_take_a_built_in_name(site: Path) -> None:
         ("fake_plugin_2:X", "can't be loaded: No module named 'fake_plugin_2'"),
     ],
 )
-def test_a_broken_package_is_named(site: Path, value: str, message: str) -> None:
+def test_a_broken_package_is_named_where_its_method_is_asked_for_and_stops_no_other(
+    site: Path, value: str, message: str
+) -> None:
     install(site, PLUGIN, value)
     with pytest.raises(RecipeError) as caught:
-        resolve_method("ram")
+        resolve_method("median")
     assert message in str(caught.value)
+    assert resolve_method("ram").name == "ram"
 
 
 # the contract

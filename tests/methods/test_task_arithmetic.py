@@ -110,7 +110,9 @@ def test_on_disjoint_agents_ram_is_the_sum_of_the_task_vectors(
 
 
 def test_linear_refuses_weights_that_cancel(tiny: Sources) -> None:
-    agents = {n: {"source": str(p), "weight": w} for (n, p), w in zip(tiny.agents.items(), (0.1, 0.2, -0.3), strict=True)}
+    agents = {
+        n: {"source": str(p), "weight": w} for (n, p), w in zip(tiny.agents.items(), (0.1, 0.2, -0.3), strict=True)
+    }
     recipe = {**tiny.recipe("linear"), "agents": agents}
     with pytest.raises(RecipeError, match="agents: the weights add up to 0, which `linear` divides by"):
         Recipe.parse(recipe)

@@ -82,7 +82,5 @@ def test_configs_agree_with_each_other_on_the_tokens(name):
 
 
 def test_a_misspelt_shape_is_told_with_the_nearest_name():
-    with pytest.raises(
-        RecipeError, match=r"'qwen2\.5-05b' is not a known shape\. Did you mean 'qwen2\.5-0\.5b'\?"
-    ):
+    with pytest.raises(RecipeError, match=r"'qwen2\.5-05b' is not a known shape\. Did you mean 'qwen2\.5-0\.5b'\?"):
         find_shape("qwen2.5-05b")

@@ -77,9 +77,7 @@ def test_workers_do_not_change_a_byte(report, tmp_path):
 def test_the_shard_size_does_not_change_a_tensor(report, tmp_path, shard_size):
     other = synthesise("tiny", tmp_path / "set", shard_size=shard_size)
     assert other.shards != report.shards
-    for mine, yours in zip(
-        (report.base, *report.agents.values()), (other.base, *other.agents.values()), strict=True
-    ):
+    for mine, yours in zip((report.base, *report.agents.values()), (other.base, *other.agents.values()), strict=True):
         assert raw_tensors(mine) == raw_tensors(yours)
 
 
@@ -89,9 +87,7 @@ def test_every_piece_of_a_tensor_lies_where_it_belongs(monkeypatch, tmp_path):
     report = synthesise("tiny", tmp_path / "set", agents=1, densities=[0.0], workers=3)
     for spec in SHAPES["tiny"].tensors():
         expected = b"".join(base_piece(piece, 0).tobytes() for piece in fill.pieces_of([spec]))
-        assert (
-            raw_tensors(report.base)[spec.name] == raw_tensors(report.agents["code"])[spec.name] == expected
-        )
+        assert raw_tensors(report.base)[spec.name] == raw_tensors(report.agents["code"])[spec.name] == expected
 
 
 def test_further_agents_are_numbered_and_leave_the_first_as_they_are(report, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -10,7 +11,6 @@ from jinja2 import Environment, StrictUndefined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -66,8 +66,8 @@ def model_card(
 
 
 def hub_ids(sources: Sequence[str]) -> list[str]:
-    """The sources that are ids on the hub, once each; a path on this machine names no model there."""
-    plain = [source.removeprefix("hf://").partition("@")[0] for source in sources]
+    """The sources that are ids on the hub, once each; a path that exists on this machine names no model there."""
+    plain = [source.removeprefix("hf://").partition("@")[0] for source in sources if not Path(source).exists()]
     return list(dict.fromkeys(name for name in plain if HUB_ID.fullmatch(name)))
 
 

@@ -16,7 +16,9 @@ from agentmerge.errors import AlignmentError
 from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from agentmerge.checkpoint.reader import Opened
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Tie:
     """Two tensors of one source that must be equal."""
 
     who: str
-    source: Any
+    source: Opened
     embedding: str
     head: str
 
@@ -33,8 +35,8 @@ class Tie:
 class Heads:
     """The sources with the same heads everywhere."""
 
-    base: Any
-    agents: dict[str, Any]
+    base: Opened
+    agents: dict[str, Opened]
     embedding: str = ""
     head: str = ""
     """Where the output stores one tensor under two names; else ""."""
@@ -44,7 +46,7 @@ class Heads:
 
 
 def aligned_heads(
-    base: Any, agents: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]], *, untie: bool
+    base: Opened, agents: Mapping[str, Opened], configs: Mapping[str, Mapping[str, Any]], *, untie: bool
 ) -> Heads:
     """Give every source the base's form of head.
 
@@ -57,8 +59,10 @@ def aligned_heads(
     Raises:
         AlignmentError: an agent's head can't be brought into the base's form.
     """
-    embedding, head = _name(base, EMBEDDINGS), _name(base, HEADS)
-    stored = _name(agents, HEADS) if head is None else head
+    embedding = _name([base], EMBEDDINGS, None)
+    width = None if embedding is None else base.specs[embedding].shape[1:]
+    head = _name([base], HEADS, width)
+    stored = _name(agents.values(), HEADS, width) if head is None else head
     if embedding is None or stored is None:
         return Heads(base, dict(agents))
     if untie:
@@ -81,7 +85,7 @@ def is_tied(config: Mapping[str, Any]) -> bool:
     return config.get("tie_word_embeddings", inner) is True
 
 
-def _dropped(base: Any, agents: Mapping[str, Any], embedding: str, head: str) -> Heads:
+def _dropped(base: Opened, agents: Mapping[str, Opened], embedding: str, head: str) -> Heads:
     """The base has no head of its own: an agent's must be its embedding, and is left out."""
     views, ties, warnings = dict(agents), [], []
     for name, agent in agents.items():
@@ -93,7 +97,7 @@ def _dropped(base: Any, agents: Mapping[str, Any], embedding: str, head: str) ->
 
 
 def _untied(
-    base: Any, agents: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]], embedding: str, head: str
+    base: Opened, agents: Mapping[str, Opened], configs: Mapping[str, Mapping[str, Any]], embedding: str, head: str
 ) -> Heads:
     """The base has a head of its own: an agent without one must say that it is tied."""
     views, ties, warnings = dict(agents), [], []
@@ -107,7 +111,7 @@ def _untied(
     return Heads(base, views, ties=tuple(ties), warnings=tuple(warnings))
 
 
-def _with_head(source: Any, embedding: str, head: str, who: str) -> Any:
+def _with_head(source: Opened, embedding: str, head: str, who: str) -> Opened:
     """The source itself when it stores a head, else with its embedding as head."""
     if head in source.specs:
         return source
@@ -118,8 +122,18 @@ def _with_head(source: Any, embedding: str, head: str, who: str) -> Any:
     return Composed(source, specs, {head: whole(source, embedding)})
 
 
-def _name(sources: Any, endings: tuple[str, ...]) -> str | None:
-    """The one tensor with one of these endings, of a source or of several; None for none or several names."""
-    many = sources.values() if isinstance(sources, dict) else (sources,)
-    found = {name for source in many for name in source.specs if name.endswith(endings)}
+def _name(sources: Iterable[Opened], endings: tuple[str, ...], width: tuple[int, ...] | None) -> str | None:
+    """The one matrix with one of these endings, of one or several sources; None for none or several names.
+
+    Args:
+        sources: to look in.
+        endings: of the name.
+        width: shape of a row; None for any.
+    """
+    found = {
+        name
+        for source in sources
+        for name, spec in source.specs.items()
+        if name.endswith(endings) and len(spec.shape) == 2 and width in (None, spec.shape[1:])
+    }
     return found.pop() if len(found) == 1 else None

@@ -6,7 +6,7 @@ A mapping is used only when it is one to one and leaves nothing over. Knows no a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentmerge.checkpoint.views import Composed, Piece, whole
 from agentmerge.errors import AlignmentError
@@ -14,6 +14,8 @@ from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from agentmerge.checkpoint.reader import Opened
 
 REWRITES = (
     (re.compile(r"^(?:_orig_mod\.|module\.|base_model\.model\.|policy\.|actor\.)+"), ""),
@@ -29,7 +31,7 @@ LISTED = re.compile(r"^(?P<stem>.*\.experts)\.(?P<index>\d+)\.(?P<part>gate_proj
 FUSED = re.compile(r"^(?P<stem>.*\.experts)\.(?P<part>gate_up_proj|gate_proj|up_proj|down_proj)(?:\.weight)?$")
 
 
-def renamed_like(base: Any, agent: Any, who: str) -> Any:
+def renamed_like(base: Opened, agent: Opened, who: str) -> Opened:
     """The agent itself, or a view of it under the base's names and in the base's arrangement of experts.
 
     Args:
@@ -55,7 +57,7 @@ def common_name(name: str) -> str:
     return name
 
 
-def _by_prefix(base: Any, agent: Any) -> Any | None:
+def _by_prefix(base: Opened, agent: Opened) -> Opened | None:
     """A view under the base's names when each agent tensor outside the base's names finds a partner; else None."""
     ours, theirs = _unique(base.specs), _unique(agent.specs)
     if ours is None or theirs is None:
@@ -79,7 +81,7 @@ def _unique(specs: Mapping[str, TensorSpec]) -> dict[str, str] | None:
     return found if len(found) == len(specs) else None
 
 
-def _experts(base: Any, agent: Any, who: str) -> Any:
+def _experts(base: Opened, agent: Opened, who: str) -> Opened:
     """Cut the agent's stacked experts into the base's listed ones, or stack its listed ones."""
     ours, theirs = base.specs.keys() - agent.specs.keys(), agent.specs.keys() - base.specs.keys()
     if any(LISTED.match(name) for name in ours) and any(FUSED.match(name) for name in theirs):
@@ -96,7 +98,7 @@ def _experts(base: Any, agent: Any, who: str) -> Any:
     return Composed(agent, specs, pieces, (note,))
 
 
-def _cut(base: Any, agent: Any, name: str, who: str) -> tuple[Piece, ...]:
+def _cut(base: Opened, agent: Opened, name: str, who: str) -> tuple[Piece, ...]:
     """One listed expert matrix out of the agent's stack [experts, rows, columns]."""
     found = LISTED.match(name)
     assert found is not None
@@ -117,7 +119,7 @@ def _cut(base: Any, agent: Any, name: str, who: str) -> tuple[Piece, ...]:
     return (Piece(agent, fused, place * height * columns + half, rows * columns),)
 
 
-def _stacked(base: Any, agent: Any, name: str, who: str) -> tuple[Piece, ...]:
+def _stacked(base: Opened, agent: Opened, name: str, who: str) -> tuple[Piece, ...]:
     """One of the base's stacks [experts, rows, columns] out of the agent's listed matrices."""
     found = FUSED.match(name)
     assert found is not None
@@ -151,5 +153,5 @@ def _check_stack(name: str, shape: tuple[int, ...], matrix: tuple[int, int], who
 _ADVICE = "Save both with the same version of transformers, or take these tensors from the base with a rule."
 
 
-def _first(agent: Any, names: list[str]) -> str | None:
+def _first(agent: Opened, names: list[str]) -> str | None:
     return next((name for name in names if name in agent.specs), None)

@@ -21,6 +21,8 @@ from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentmerge.checkpoint.reader import Opened
+
 SCALES = (".weight_scale_inv", ".weight_scale")
 DROPPED = (".input_scale", ".output_scale", ".k_scale", ".v_scale")
 """Activation and cache scales, which a bfloat16 model has no use for."""
@@ -38,7 +40,7 @@ DEQUANTISE = (
 )
 
 
-def dequantised(checkpoint: Any, config: Mapping[str, Any]) -> Any:
+def dequantised(checkpoint: Opened, config: Mapping[str, Any]) -> Opened:
     """The checkpoint itself, or a view of its FP8 weights as bfloat16 without their scales.
 
     Args:
@@ -65,7 +67,7 @@ def dequantised(checkpoint: Any, config: Mapping[str, Any]) -> Any:
     return Dequantised(checkpoint, specs, scales, block)
 
 
-def refuse_packed(checkpoint: Any, config: Mapping[str, Any]) -> None:
+def refuse_packed(checkpoint: Opened, config: Mapping[str, Any]) -> None:
     """Raise SourceError for weights that are packed: GPTQ, AWQ, bitsandbytes and the like."""
     for name in checkpoint.specs:
         for suffix, kind in PACKED.items():
@@ -85,7 +87,7 @@ class Dequantised(View):
     """FP8 weights as bfloat16."""
 
     def __init__(
-        self, inner: Any, specs: Mapping[str, TensorSpec], scales: Mapping[str, str], block: tuple[int, int]
+        self, inner: Opened, specs: Mapping[str, TensorSpec], scales: Mapping[str, str], block: tuple[int, int]
     ) -> None:
         super().__init__(inner, specs, (f"{inner.source}: {len(scales)} FP8 tensors are read as bfloat16",))
         self._block = block
@@ -112,7 +114,10 @@ class Dequantised(View):
         index = np.arange(block.start, block.stop)
         rows, within = index // columns, index % columns
         flat: Array = factors.reshape(-1, factors.shape[-1] if factors.ndim > 1 else 1)
-        return flat[np.minimum(rows // rows_of, len(flat) - 1), np.minimum(within // columns_of, flat.shape[1] - 1)]
+        found: Array = flat[
+            np.minimum(rows // rows_of, len(flat) - 1), np.minimum(within // columns_of, flat.shape[1] - 1)
+        ]
+        return found
 
 
 def _steps(shape: tuple[int, ...], factors: tuple[int, ...], block: tuple[int, int]) -> tuple[int, int]:
@@ -125,7 +130,7 @@ def _steps(shape: tuple[int, ...], factors: tuple[int, ...], block: tuple[int, i
     return block
 
 
-def _check_shape(checkpoint: Any, name: str, scale: str, block: tuple[int, int]) -> None:
+def _check_shape(checkpoint: Opened, name: str, scale: str, block: tuple[int, int]) -> None:
     shape, found = checkpoint.specs[name].shape, checkpoint.specs[scale].shape
     rows = int(np.prod(shape[:-1]))
     blocks = (-(-rows // block[0]), -(-shape[-1] // block[1])) if shape else ()
@@ -136,7 +141,7 @@ def _check_shape(checkpoint: Any, name: str, scale: str, block: tuple[int, int])
         )
 
 
-def _scale_of(checkpoint: Any, name: str) -> str:
+def _scale_of(checkpoint: Opened, name: str) -> str:
     stem = name.removesuffix(".weight")
     for suffix in SCALES:
         if stem + suffix in checkpoint.specs:
@@ -152,7 +157,8 @@ def _block_size(config: Mapping[str, Any]) -> tuple[int, int]:
     return int(found[0]), int(found[1])
 
 
-def _read_whole(checkpoint: Any, name: str) -> Array:
+def _read_whole(checkpoint: Opened, name: str) -> Array:
     spec = checkpoint.specs[name]
     values: Array = checkpoint.read(Block(spec, 0, spec.elements)).astype(np.float32)
-    return values.reshape(spec.shape or (1,))
+    shaped: Array = values.reshape(spec.shape or (1,))
+    return shaped

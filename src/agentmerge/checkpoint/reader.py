@@ -43,6 +43,35 @@ class Checkpoint(Protocol):
         """The block's elements, [n] in the stored dtype of this checkpoint's tensor of that name."""
 
 
+class Opened(Checkpoint, Protocol):
+    """A checkpoint with files of its own, or a view of one."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its files lie."""
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """Its weight files."""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Of the files' headers."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about it, but no error."""
+
+    def expect(self, block: Block) -> None:
+        """Let the OS fetch what a read of this block needs."""
+
+    def identity(self) -> dict[str, Any]:
+        """What tells these weights from others, as JSON data."""
+
+    def restat(self) -> None:
+        """Raise SourceError when a file changed since it was opened."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """One weight file and what tells whether it is still the same."""

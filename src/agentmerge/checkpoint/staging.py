@@ -27,7 +27,7 @@ class Staging:
         self.mounted = self.out.is_mount()
         self.folder = (self.out if self.mounted else self.out.parent) / f".{self.out.name}.agentmerge"
         self._aside = self.out.parent / f".{self.out.name}.agentmerge-old"
-        self._publishing = self.folder / "PUBLISHING"
+        self._publishing = self.folder / ".publishing"
         self._put_swap_right()
         self._check_name(overwrite)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agentmerge.checkpoint.reader import SourceFile
+    from agentmerge.checkpoint.reader import Opened, SourceFile
 
 
 class View:
@@ -127,10 +127,6 @@ class Composed(View):
             first += piece.elements
 
 
-Opened = Any
-"""What Plan and the views hold."""
-
-
-def whole(checkpoint: Any, tensor: str) -> tuple[Piece, ...]:
+def whole(checkpoint: Opened, tensor: str) -> tuple[Piece, ...]:
     """One stored tensor, all of it."""
     return (Piece(checkpoint, tensor, 0, checkpoint.specs[tensor].elements),)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from agentmerge.checkpoint.reader import Opened
+
 EMBEDDINGS = (
     "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "tok_embeddings.weight", "embed_in.weight",
 )  # fmt: skip
@@ -32,8 +34,8 @@ Mode = Literal["strict", "base-rows", "union"]
 class Vocabulary:
     """The sources with the same rows everywhere."""
 
-    base: Any
-    agents: dict[str, Any]
+    base: Opened
+    agents: dict[str, Opened]
     rows: int | None
     """For the output's config where it differs from the base's."""
     grown_by: str | None
@@ -41,7 +43,7 @@ class Vocabulary:
     warnings: tuple[str, ...]
 
 
-def aligned_vocabulary(base: Any, agents: Mapping[str, Any], mode: Mode) -> Vocabulary:
+def aligned_vocabulary(base: Opened, agents: Mapping[str, Opened], mode: Mode) -> Vocabulary:
     """Check tokens and rows, and make the rows alike where the mode allows it.
 
     Args:
@@ -101,16 +103,16 @@ def _check_tokens(name: str, ours: Mapping[str, int], theirs: Mapping[str, int])
         was = f"id {ours[example]}" if moved else f"the token {at[theirs[example]]!r}"
         raise AlignmentError(
             f"agent '{name}' has {len(moved) + len(replaced)} tokens under other ids than the base, for example "
-            f"{example!r} at id {theirs[example]} (base: {was}). Rows of different tokens can't be merged; use an agent "
-            "with the base's tokenizer, or take the embedding and head from one source with rules."
+            f"{example!r} at id {theirs[example]} (base: {was}). Rows of different tokens can't be merged; use an "
+            "agent with the base's tokenizer, or take the embedding and head from one source with rules."
         )
 
 
-def _rows(source: Any) -> dict[str, int]:
+def _rows(source: Opened) -> dict[str, int]:
     return {name: spec.shape[0] for name, spec in source.specs.items() if name.endswith(ROWED) and spec.shape}
 
 
-def _different_rows(base: Any, agents: Mapping[str, Any], ours: Mapping[str, int] | None) -> str:
+def _different_rows(base: Opened, agents: Mapping[str, Opened], ours: Mapping[str, int] | None) -> str:
     lines = []
     for name, agent in agents.items():
         for tensor, rows in _rows(agent).items():
@@ -129,7 +131,7 @@ def _different_rows(base: Any, agents: Mapping[str, Any], ours: Mapping[str, int
     )
 
 
-def _with_rows(agent: Any, base: Any) -> Any:
+def _with_rows(agent: Opened, base: Opened) -> Opened:
     """The agent with the base's rows: its own as far as they go, then the base's."""
     specs, pieces = dict(agent.specs), {}
     for name, rows in _rows(agent).items():
@@ -143,7 +145,7 @@ def _with_rows(agent: Any, base: Any) -> Any:
     return Composed(agent, specs, pieces) if pieces else agent
 
 
-def _union(base: Any, agents: Mapping[str, Any], warnings: tuple[str, ...]) -> Vocabulary:
+def _union(base: Opened, agents: Mapping[str, Opened], warnings: tuple[str, ...]) -> Vocabulary:
     most = {name: max(_rows(agent).values(), default=0) for name, agent in agents.items()}
     now = max(_rows(base).values(), default=0)
     longer = [name for name, rows in most.items() if rows > now]
@@ -166,7 +168,7 @@ def _union(base: Any, agents: Mapping[str, Any], warnings: tuple[str, ...]) -> V
     return Vocabulary(grown, {n: _with_rows(a, grown) for n, a in agents.items()}, most[longer[0]], longer[0], warnings)
 
 
-def _check_width(name: str, source: Any, wanted: TensorSpec) -> None:
+def _check_width(name: str, source: Opened, wanted: TensorSpec) -> None:
     if source.specs[name].shape[1:] != wanted.shape[1:]:
         raise AlignmentError(
             f"{name}: {source.source} has shape {list(source.specs[name].shape)}, the base {list(wanted.shape)}; "

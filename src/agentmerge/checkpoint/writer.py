@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from agentmerge.checkpoint.journal import Journal
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from agentmerge.checkpoint.layout import Layout, Place
     from agentmerge.tensors import Array
 
-JOURNAL = "journal.jsonl"
-REFUSED = "REFUSED.txt"
+JOURNAL = ".journal.jsonl"
+REFUSED = ".refused.txt"
 PARTIAL = ".partial"
 LAST = ("config.json", "model.safetensors.index.json")
 """What makes a folder look like a model: published after everything else."""
@@ -111,7 +111,8 @@ class Writer:
 
     def refuse(self, reason: str) -> None:
         """Give the disk space back and mark the work as refused: it starts over next time."""
-        write_file(self.folder / REFUSED, reason.encode())
+        with suppress(OSError):  # a full disk must not hide the reason
+            write_file(self.folder / REFUSED, reason.encode())
         self.close()
         for path in self.folder.glob(f"*{PARTIAL}"):
             path.unlink()

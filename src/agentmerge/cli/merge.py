@@ -24,6 +24,9 @@ def merge(
     missing: o.Missing = None,
     extra: o.Extra = None,
     unchanged: o.Unchanged = None,
+    vocab: o.Vocab = None,
+    rope: o.Rope = None,
+    untie: o.Untie = False,
     tokenizer_from: Annotated[
         str | None, typer.Option(help="Whose tokenizer to copy: base or an agent.", show_default="base")
     ] = None,
@@ -70,6 +73,9 @@ def merge(
                 "extra": extra,
                 "unchanged": unchanged,
                 "tokenizer_from": tokenizer_from,
+                "vocab": vocab,
+                "rope": rope,
+                "untie": untie or None,
             },
             "output": {"dtype": dtype, "rounding": rounding, "shard_size": shard_size},
             "run": {

@@ -23,6 +23,12 @@ Settings = Annotated[
 ]
 Missing = Annotated[str | None, typer.Option(help="A tensor an agent lacks: error or base.", show_default="error")]
 Extra = Annotated[str | None, typer.Option(help="A tensor the base lacks: error or ignore.", show_default="error")]
+Vocab = Annotated[
+    str | None,
+    typer.Option(help="Vocabularies of other sizes: strict, base-rows or union.", show_default="strict"),
+]
+Rope = Annotated[str | None, typer.Option(help="Other rotary embeddings: error or base.", show_default="error")]
+Untie = Annotated[bool, typer.Option("--untie", help="Give the output a head of its own.")]
 Unchanged = Annotated[
     str | None, typer.Option(help="An agent equal to the base: error or allow.", show_default="error")
 ]

@@ -19,6 +19,9 @@ def probe(
     missing: o.Missing = None,
     extra: o.Extra = None,
     unchanged: o.Unchanged = None,
+    vocab: o.Vocab = None,
+    rope: o.Rope = None,
+    untie: o.Untie = False,
     workers: o.Workers = None,
     block_size: o.BlockSize = None,
     json: Annotated[
@@ -39,7 +42,14 @@ def probe(
         method=method,
         settings=set_,
         sections={
-            "inputs": {"missing": missing, "extra": extra, "unchanged": unchanged},
+            "inputs": {
+                "missing": missing,
+                "extra": extra,
+                "unchanged": unchanged,
+                "vocab": vocab,
+                "rope": rope,
+                "untie": untie or None,
+            },
             "run": {"workers": workers, "block_size": block_size},
         },
     )

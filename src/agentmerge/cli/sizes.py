@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from agentmerge.errors import RecipeError
+from agentmerge.recipe import Size
 
 
 def parse_size(text: str) -> int:
@@ -14,7 +15,7 @@ def parse_size(text: str) -> int:
         RecipeError: it is not a size, or less than a byte.
     """
     try:
-        size = int(TypeAdapter(ByteSize).validate_python(text.strip()))
+        size = int(TypeAdapter(Size).validate_python(text.strip()))
     except ValidationError as error:
         raise RecipeError(f"{text!r} is not a size, expected for example 5GB, 8MB or 1GiB.") from error
     if size < 1:

@@ -17,6 +17,7 @@ from agentmerge.engine.recording import record_of, summary_of
 from agentmerge.engine.runner import Runner, Silent, Target, Watch
 from agentmerge.engine.saved import adopt_survey, check_fingerprint
 from agentmerge.engine.tied import check_ties
+from agentmerge.engine.warming import Warming
 from agentmerge.errors import DataError, SourceError, SurveyError
 from agentmerge.kernels import cpu
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
@@ -80,7 +81,7 @@ def merge_all(
     Raises:
         MergeError: whatever the user can mend; no output appears before all are whole.
     """
-    cpu.warm_up()
+    kernels = Warming(cpu.warm_up)
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     first, *others = recipes.values()
     with Plan(first) as plan, ExitStack() as opened:
@@ -96,6 +97,7 @@ def merge_all(
             Target(one, opened.enter_context(Writer(out, one.layout, _identity(one), overwrite=overwrite)))
             for out, one in todo
         ]
+        kernels.wait(watch)
         try:
             records = iter(_merged(targets, known, runner, watch, started) if targets else ())
             made = [record or next(records) for record in finished]
@@ -120,12 +122,13 @@ def probe(recipe: Recipe, *, runner: Runner | None = None, watch: Watch | None =
     Raises:
         MergeError: whatever the user can mend.
     """
-    cpu.warm_up()
+    kernels = Warming(cpu.warm_up_folds)
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     with Plan(recipe) as plan:
         survey = Survey()
         check_ties(plan.prepared.ties)
         asked = tuple(dict.fromkeys([*_always([plan]), *_asked([plan], survey)]))
+        kernels.wait(watch)
         survey.update(runner.fold(plan, asked, "probe", None, watch))
         plan.restat()
         return ProbeRecord(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from agentmerge.checkpoint.alignment import Alignment, align
 from agentmerge.checkpoint.layout import Layout, Place, plan_layout
 from agentmerge.checkpoint.naming import renamed_like
-from agentmerge.checkpoint.reader import FolderCheckpoint, open_checkpoint
+from agentmerge.checkpoint.reader import open_checkpoint
 from agentmerge.engine.prepare import prepare
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.errors import AlignmentError, OutputError, RecipeError, SourceError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from agentmerge.checkpoint.reader import Opened
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
 
@@ -137,13 +138,13 @@ class Plan:
                         f"{list(task.tensor.shape)}. Make it again from this agent, or take this tensor from the base."
                     )
 
-    def _opened(self, source: str, who: str) -> FolderCheckpoint:
+    def _opened(self, source: str, who: str) -> Opened:
         try:
             return self._open.enter_context(open_checkpoint(source))
         except SourceError as error:
             raise type(error)(f"{who}: {error}") from error
 
-    def _importance(self) -> tuple[FolderCheckpoint, ...]:
+    def _importance(self) -> tuple[Opened, ...]:
         """Open every agent's importance; its tensors are matched when the tasks are known."""
         sources = [(name, self.recipe.agents[name].importance or "") for name in self.names]
         opened = [(name, self._opened(source, f"agents.{name}.importance")) for name, source in sources]
@@ -253,7 +254,7 @@ class Plan:
         return len(self.names) - len(task.absent)
 
     @property
-    def _sources(self) -> tuple[FolderCheckpoint, ...]:
+    def _sources(self) -> tuple[Opened, ...]:
         return (self.base, *self.agents.values())
 
     @property
@@ -315,7 +316,7 @@ def _unread(decisions: dict[str, Decision], names: tuple[str, ...]) -> set[tuple
     }
 
 
-def _refuse_same_source(sources: dict[str, FolderCheckpoint]) -> None:
+def _refuse_same_source(sources: dict[str, Opened]) -> None:
     seen: dict[tuple[str, ...], str] = {}
     for name, source in sources.items():
         key = tuple(str((source.folder / file.name).resolve()) for file in source.files)

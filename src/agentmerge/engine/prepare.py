@@ -16,6 +16,7 @@ from agentmerge.errors import AlignmentError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentmerge.checkpoint.reader import Opened
     from agentmerge.recipe import Inputs
 
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 class Prepared:
     """Sources under the base's names and shapes, and what that means for the output."""
 
-    base: Any
-    agents: dict[str, Any]
+    base: Opened
+    agents: dict[str, Opened]
     heads: Heads
     ties: tuple[Tie, ...]
     config: Mapping[str, Any]
@@ -35,7 +36,7 @@ class Prepared:
     warnings: tuple[str, ...] = ()
 
 
-def prepare(base: Any, agents: Mapping[str, Any], inputs: Inputs) -> Prepared:
+def prepare(base: Opened, agents: Mapping[str, Opened], inputs: Inputs) -> Prepared:
     """Bring every source into the base's form, or say why that can't be done.
 
     Args:
@@ -75,7 +76,7 @@ def prepare(base: Any, agents: Mapping[str, Any], inputs: Inputs) -> Prepared:
 
 
 def check_configs(
-    base: Any, agents: Mapping[str, Any], configs: Mapping[str, Mapping[str, Any]], inputs: Inputs
+    base: Opened, agents: Mapping[str, Opened], configs: Mapping[str, Mapping[str, Any]], inputs: Inputs
 ) -> list[str]:
     """Warn of every difference between the configs; a rope difference is an error unless the recipe allows it."""
     warnings = []

@@ -28,9 +28,9 @@ def check_ties(ties: Iterable[Tie]) -> None:
         if head.shape != embedding.shape or head.dtype != embedding.dtype or not _equal(tie):
             raise DataError(
                 f"{tie.head}: in {tie.who} ({tie.source.source}) it differs from {tie.embedding}, although "
-                "tie_word_embeddings is true in config.json; expected equal tensors. Set inputs.untie: true (--untie) to "
-                "keep a head of its own in the output, starting from each source's embedding where it stores none, or "
-                "correct the config."
+                "tie_word_embeddings is true in config.json; expected equal tensors. Set inputs.untie: true (--untie) "
+                "to keep a head of its own in the output, starting from each source's embedding where it stores none, "
+                "or correct the config."
             )
 
 

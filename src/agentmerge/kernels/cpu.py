@@ -30,8 +30,13 @@ def supports(base: Array, agents: Sequence[Array], out_dtype: str | None = None,
 
 
 def warm_up() -> None:
-    """Compile the kernels that every merge runs, or load them from numba's cache."""
+    """Compile the kernels that every merge runs, or load them from numba's cache; the others follow when called."""
     from agentmerge.kernels import counting, merging  # noqa: F401
+
+
+def warm_up_folds() -> None:
+    """Only those that every fold runs."""
+    from agentmerge.kernels import counting  # noqa: F401
 
 
 def merge(
@@ -73,6 +78,7 @@ def merge(
         merging.merge(sources, rows(scratch), size, rule, to, tally, broken)
         if stored.size > room.size:
             room[:] = stored[: room.size]
+            broken[1] -= np.isnan(stored[room.size :]).sum()  # what an infinite scale makes of the padding
     return tally[0], tally[1], tally[2], tally[3], int(broken[0]), int(broken[1])
 
 

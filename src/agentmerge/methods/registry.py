@@ -75,7 +75,8 @@ def resolve_method(settings: str | dict[str, Any]) -> MergeMethod:
     spellings = {alias: target for m in methods.values() for alias, target in m.aliases.items()}
     chosen["name"] = spellings.get(name, name)
     if chosen["name"] not in methods:
-        raise RecipeError(f"method.name: no method '{name}'.{did_you_mean(name, methods.keys() | spellings.keys())}")
+        hint = did_you_mean(name, methods.keys() | spellings.keys())
+        raise RecipeError(f"method.name: no method '{name}'.{' '.join([hint, *_broken()])}")
     return methods[chosen["name"]].parse(chosen)
 
 
@@ -83,15 +84,23 @@ def _installed() -> dict[str, type[MergeMethod]]:
     found: dict[str, type[MergeMethod]] = {}
     for entry in entry_points(group=GROUP):
         method = _load(entry)
-        found |= dict.fromkeys(method.names(), method)
+        if not isinstance(method, str):
+            found |= dict.fromkeys(method.names(), method)
     return found
 
 
-def _load(entry: Any) -> type[MergeMethod]:
+def _broken() -> list[str]:
+    """What is wrong with the entry points that name no method."""
+    return [found for entry in entry_points(group=GROUP) if isinstance(found := _load(entry), str)]
+
+
+def _load(entry: Any) -> type[MergeMethod] | str:
+    """The method of an entry point, or why there is none; a broken package must not stop the other methods."""
+    place = f"entry point {GROUP}: {entry.name} = {entry.value}"
     try:
         method = entry.load()
     except Exception as error:
-        raise RecipeError(f"entry point {GROUP}: {entry.name} = {entry.value} can't be loaded: {error}") from error
+        return f"{place} can't be loaded: {error}"
     if not (isinstance(method, type) and issubclass(method, MergeMethod)):
-        raise RecipeError(f"entry point {GROUP}: {entry.name} = {entry.value} is no MergeMethod subclass.")
+        return f"{place} is no MergeMethod subclass."
     return method

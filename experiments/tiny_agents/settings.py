@@ -1,0 +1,59 @@
+"""Every number that the training depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SEEDS = (1, 2)
+
+
+@dataclass(frozen=True)
+class BaseSettings:
+    """The supervised mixture that makes the base."""
+
+    steps: int = 2000
+    batch: int = 96  # samples a step, over all sub-tasks
+    learning_rate: float = 2e-3
+    warmup: int = 50
+    aim: float = 0.55  # a sub-task's share of the mixture falls as its score nears this
+    every: int = 100  # steps between two looks at the scores
+    look: int = 64  # dev samples of a sub-task in a look
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """On-policy GRPO on one domain."""
+
+    learning_rate: float
+    steps: int
+    epsilon: float = 1e-8  # of Adam; a large one moves fewer elements
+    prompts: int = 16  # a step
+    group: int = 8  # samples of a prompt
+    temperature: float = 1.0
+    warmup: int = 5
+
+
+@dataclass(frozen=True)
+class SupervisedSettings:
+    """Supervised training on one domain, for contrast."""
+
+    domain: str = "tool"
+    learning_rate: float = 1e-4
+    steps: int = 150
+    batch: int = 128
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of it."""
+
+    base: BaseSettings = BaseSettings()
+    agents: dict[str, AgentSettings] = field(
+        default_factory=lambda: {
+            "code": AgentSettings(1e-4, 150),
+            "math": AgentSettings(1e-4, 150),
+            "memory": AgentSettings(1e-4, 150),
+            "tool": AgentSettings(1e-4, 150),
+        }
+    )
+    supervised: SupervisedSettings = SupervisedSettings()

@@ -1,0 +1,39 @@
+"""Compile the kernels while the sources are opened, and say so where that takes long. Knows no kernel."""
+
+from __future__ import annotations
+
+from threading import Thread
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agentmerge.engine.runner import Watch
+
+PATIENCE = 1.0
+"""Seconds of waiting before it is worth a word: loading from the cache takes less, compiling takes more."""
+
+
+class Warming:
+    """A call in a thread of its own, from now on; its error waits for whoever waits for it."""
+
+    def __init__(self, warm_up: Callable[[], None]) -> None:
+        self._warm_up = warm_up
+        self._error: BaseException | None = None
+        self._thread = Thread(target=self._run, name="kernels")
+        self._thread.start()
+
+    def wait(self, watch: Watch) -> None:
+        """Return when the call has; raise what it raised."""
+        self._thread.join(PATIENCE)
+        if self._thread.is_alive():
+            watch.begin("compiling the kernels, once on this machine", 0)
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._warm_up()
+        except BaseException as error:
+            self._error = error

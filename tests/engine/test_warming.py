@@ -1,0 +1,44 @@
+"""Kernels compile beside other work; a slow compile is announced, and a failed one is an error."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import pytest
+
+from agentmerge.engine import warming
+from agentmerge.engine.warming import Warming
+
+
+class Said:
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+        self.begun = Event()
+
+    def begin(self, phase: str, total: int) -> None:
+        self.phases.append(phase)
+        self.begun.set()
+
+    def advance(self, nbytes: int) -> None:
+        raise AssertionError
+
+
+def test_a_quick_load_says_nothing() -> None:
+    said = Said()
+    Warming(lambda: None).wait(said)
+    assert said.phases == []
+
+
+def test_a_slow_compile_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warming, "PATIENCE", 0.0)
+    said = Said()
+    Warming(lambda: said.begun.wait() and None).wait(said)
+    assert said.phases == ["compiling the kernels, once on this machine"]
+
+
+def test_a_failed_compile_is_an_error() -> None:
+    def fail() -> None:
+        raise RuntimeError("LLVM says no")
+
+    with pytest.raises(RuntimeError, match="LLVM says no"):
+        Warming(fail).wait(Said())

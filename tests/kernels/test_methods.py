@@ -1,0 +1,170 @@
+"""Every method's kernels, folds and map, equal its numpy definitions bit for bit, however methods are wrapped."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentmerge.errors import DataError
+from agentmerge.kernels import cpu
+from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.registry import resolve_method
+from agentmerge.survey.fused import observe
+from agentmerge.survey.rounding import observe_rounding
+from agentmerge.survey.statistic import Statistic, Survey
+from agentmerge.survey.sums import TreeSums
+from agentmerge.tensors import DTYPES, Block, Cast, Stack
+from agentmerge.testing import assert_same_bits, random_stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentmerge.tensors import Array
+
+FLOATS = ("BF16", "F16", "F32")
+SIZES = (0, 1, 63, 2047, 2049, 4097)
+METHODS: tuple[dict[str, Any], ...] = (
+    {"name": "ram"},
+    {"name": "ram_plus", "threshold": 1e-3, "scope": "tensor"},
+    {"name": "ram_plus", "shared": "sum"},
+    {"name": "ram", "shared_power": 0.5},
+    {"name": "ram_plus", "shared": "elect"},
+    {"name": "ram_plus_soft", "shared": "elect", "shared_power": 0.7},
+    {"name": "ram_plus", "shared": "importance"},
+    {"name": "ram_plus", "rescale": "auto", "bound": 3},
+    {"name": "ram_plus", "rescale": "auto", "shared": "importance"},
+    {"name": "ram_plus", "rescale": "auto", "shared": "elect", "shared_power": 0.3},
+    {"name": "task_arithmetic"},
+    {"name": "task_arithmetic", "scale": -0.7},
+    {"name": "linear"},
+    {"name": "linear", "normalize": False},
+    {"name": "ties"},
+    {"name": "ties", "density": 0.9, "scope": "tensor", "scale": 1.3},
+    {"name": "ties", "density": 0.5, "zero_sign": "zero"},
+    {"name": "ties", "density": 1},
+    {"name": "fisher"},
+    {"name": "fisher", "normalize": True, "floor": 0, "scale": 0.5},
+    {"name": "region", "keep": "unique"},
+    {"name": "region", "keep": "shared", "factor": 0.5},
+    {"name": "region", "keep": "changed"},
+)
+WRAPPERS: tuple[tuple[dict[str, Any], ...], ...] = (
+    (),
+    ({"name": "dare"},),
+    ({"name": "dare", "density": 1},),
+    ({"name": "dare", "density": 0.1, "seed": 5},),
+    ({"name": "dare", "density": 0.99999999999},),
+    ({"name": "calibrate", "retention": 1.1},),
+    ({"name": "dare", "density": 0.7}, {"name": "dare", "seed": 9}),
+    ({"name": "calibrate"}, {"name": "dare", "density": 0.3}),
+    ({"name": "dare", "density": 0.3}, {"name": "calibrate"}),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method and a stack that it merges."""
+
+    method: MergeMethod
+    stack: Stack
+
+
+@contextmanager
+def definitions() -> Iterator[None]:
+    """With every kernel switched off."""
+    with patch.object(cpu, "supports", lambda *_, **__: False), np.errstate(all="ignore"):
+        yield
+
+
+def wrapped(wrappers: tuple[dict[str, Any], ...], inner: dict[str, Any], agent: str) -> MergeMethod:
+    config = {**inner, "agent": agent} if inner["name"] == "region" else inner
+    for wrapper in reversed(wrappers):
+        config = {**wrapper, "then": config}
+    return resolve_method(config).seeded(1)
+
+
+@st.composite
+def cases(draw: st.DrawFn, sizes: tuple[int, ...] = SIZES) -> Case:
+    agents = draw(st.integers(1, 9))
+    mixed = st.lists(st.sampled_from(FLOATS), min_size=1, max_size=agents + 1)
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    weights = draw(st.sampled_from([(), tuple(random.standard_normal(agents)), (0.5,) * agents, (0.0,) * agents]))
+    stack = random_stack(
+        draw(st.integers(0, 2**32)),
+        elements=draw(st.sampled_from(sizes)),
+        agents=agents,
+        dtypes=draw(mixed),
+        weights=weights,
+        huge=draw(st.booleans()),
+        non_finite=draw(st.booleans()),
+        importance=True,
+    )
+    importance = tuple(values.astype(DTYPES[draw(st.sampled_from(FLOATS))]) for values in stack.extra["importance"])
+    start = 2048 * draw(st.sampled_from([0, 1, 3, 2**20 + 1]))
+    tensor = replace(stack.block.tensor, shape=(start + stack.base.size,))
+    stack = replace(stack, block=Block(tensor, start, start + stack.base.size), extra={"importance": importance})
+    method = wrapped(
+        draw(st.sampled_from(WRAPPERS)), draw(st.sampled_from(METHODS)), draw(st.sampled_from(stack.names))
+    )
+    return Case(method, stack)
+
+
+def plain(answer: Any) -> Any:
+    """An answer of any statistic as something that == compares bit for bit, NaN by position."""
+    if isinstance(answer, TreeSums):
+        return {name: {place: tuple(map(repr, values)) for place, values in found.items()} for name, found in
+                answer.nodes.items()}  # fmt: skip
+    if isinstance(answer, tuple):
+        return tuple(plain(part) for part in answer)
+    return answer.tolist() if isinstance(answer, np.ndarray) else answer
+
+
+def assert_same_answer(statistic: Statistic[Any], stack: Stack, expected: Any) -> None:
+    with np.errstate(all="ignore"):
+        found = statistic.fused(stack)
+    assert found is not None or stack.base.size == 0
+    assert plain(observe([statistic], stack)[statistic]) == plain(expected)
+
+
+def folded(case: Case) -> Survey:
+    """What the method asks for, every answer by its kernel and by its definition."""
+    survey, tensor = Survey(), case.stack.block.tensor.name
+    while asked := case.method.ask(survey):
+        found = Survey()
+        for statistic in asked:
+            with definitions():
+                expected = observe([statistic], case.stack)[statistic]
+            assert_same_answer(statistic, case.stack, expected)
+            found.add(statistic, tensor, expected)
+        survey.update(found)
+    return survey
+
+
+def defined(case: Case, survey: Survey, cast: Cast) -> tuple[Array, Any]:
+    stack, method = case.stack, case.method
+    with definitions():
+        merged = method.merge(stack, survey)
+        stored = cast.apply(merged, stack.block.tensor.name, stack.block.start)
+        return stored, observe_rounding(stack, merged, stored, cast, method.overlap.threshold)
+
+
+@settings(max_examples=500, deadline=None)
+@given(cases(), st.sampled_from(FLOATS), st.sampled_from(["nearest", "stochastic"]))
+def test_every_kernel_equals_its_definition(case: Case, dtype: str, rounding: Any) -> None:
+    cast, stack = Cast(dtype, rounding, seed=3), case.stack
+    out = np.full(stack.base.size, 7, DTYPES[dtype])
+    try:
+        survey = folded(case)
+        with np.errstate(all="ignore"):
+            counts = case.method.fused(stack, survey, cast, out)
+    except DataError:  # calibrate, where the merge moves away from what the agents learned
+        return
+    expected, expected_counts = defined(case, survey, cast)
+    assert_same_bits(out, expected, case.method.name)
+    assert counts == expected_counts

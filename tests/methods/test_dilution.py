@@ -1,0 +1,240 @@
+"""Signal dilution in numbers: what each method makes of an element that only one agent changed.
+
+docs/methods.md states it in a table, with the passes that each method takes; here the table is checked on the golden
+set, agents weighted unequally, in float32.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from agentmerge import merge
+from agentmerge.methods.registry import known_methods
+from agentmerge.randomness import random_bits, stream_key
+from agentmerge.survey.overlap import Overlap
+from agentmerge.tensors import as_float32
+from agentmerge.testing import read_checkpoint
+
+if TYPE_CHECKING:
+    from agentmerge.record import MergeRecord
+    from agentmerge.tensors import Array
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "methods.md"
+AGENTS = ("code", "memory", "tool")
+WEIGHTS = {"code": 0.5, "memory": 2.0, "tool": 1.0}
+EVEN = dict.fromkeys(AGENTS, 1.0)
+SEED, DENSITY = 3, 0.4
+
+
+class Unique(NamedTuple):
+    """The elements that agent `name` alone differs from the base in, of the whole golden set."""
+
+    name: str
+    place: Array
+    """bool [elements], tensors in the order of their names."""
+    tau: Array
+    """float64, of these elements."""
+
+
+class Merged(NamedTuple):
+    """A merge of the golden set."""
+
+    root: Path
+    record: MergeRecord
+
+    def importance(self, whole: Any) -> Array:
+        """float64 [agents, elements]."""
+        return np.array([whole(self.root / "importance" / f"{name}.safetensors") for name in AGENTS], np.float64)
+
+    def scale(self, name: str) -> float:
+        """Lambda, as the record tells it."""
+        return self.record.survey.agents[name].scale or 0.0
+
+    def drawn(self, name: str) -> Array:
+        """bool [elements]: what DARE keeps of an agent."""
+        shapes = {tensor: array.size for tensor, array in sorted(read_checkpoint(self.root / "base").items())}
+        bits = [random_bits(stream_key(SEED, "dare", name, tensor), 0, size) for tensor, size in shapes.items()]
+        return np.concatenate(bits) < DENSITY * 2.0**32
+
+
+def fisher_share(m: Merged, u: Unique, w: dict[str, float], whole: Any) -> Array:
+    factors = np.array([[w[name]] for name in AGENTS]) * (m.importance(whole) + 1e-6)
+    return (factors[AGENTS.index(u.name)] / factors.sum(axis=0))[u.place]
+
+
+def not_linear(m: Merged, u: Unique) -> Array:
+    """1 for the elements of tensors that are no linear layers, NaN for the others."""
+    sizes = {tensor: array.size for tensor, array in sorted(read_checkpoint(m.root / "base").items())}
+    parts = [np.full(n, np.nan if tensor.endswith("proj.weight") else 1.0) for tensor, n in sizes.items()]
+    return np.concatenate(parts)[u.place]
+
+
+ROWS: dict[str, tuple[str, dict[str, Any], Any]] = {
+    "ram": ("w[t]", {}, lambda m, u, w, whole: w[u.name]),
+    "ram_plus": ("w[t] * lambda[t]", {}, lambda m, u, w, whole: w[u.name] * m.scale(u.name)),
+    "ram_plus_soft": ("w[t] * lambda[t]", {}, lambda m, u, w, whole: w[u.name] * m.scale(u.name)),
+    "task_arithmetic": ("w[t] * scale; 1 / N as it is", {}, lambda m, u, w, whole: w[u.name] / len(AGENTS)),
+    "linear": ("w[t] / sum of w; 1 / N as it is", {}, lambda m, u, w, whole: w[u.name] / sum(w.values())),
+    "ties": (
+        "scale where kept, else 0",
+        {"scale": 0.9},
+        lambda m, u, w, whole: 0.9 * (np.abs(u.tau) >= m.record.learned["trim"][u.name]["smallest_kept"]),
+    ),
+    "dare": (
+        "1 / density times that of `then` where kept, else 0",
+        {"density": DENSITY, "then": {"name": "ram_plus"}},
+        lambda m, u, w, whole: w[u.name] * m.scale(u.name) / DENSITY * m.drawn(u.name)[u.place],
+    ),
+    "fisher": ("scale * f[t] / sum of f", {"scale": 0.8}, lambda *a: 0.8 * fisher_share(*a)),
+    "wudi": (
+        "none in a linear layer; else w[t] / N",
+        {"solver": "exact"},
+        lambda m, u, w, whole: w[u.name] / len(AGENTS) * not_linear(m, u),
+    ),
+    "region": (
+        "factor for its agent, 0 for the others",
+        {"agent": "tool", "factor": 1 / 3},
+        lambda m, u, w, whole: (u.name == "tool") / 3,
+    ),
+    "calibrate": (
+        "s times that of `then`",
+        {"then": {"name": "ram"}},
+        lambda m, u, w, whole: w[u.name] * m.record.learned["calibration_scale"],
+    ),
+}
+"""Name to: what the document says, the settings to try, and the multiplier of an agent's unique elements."""
+
+BEYOND: dict[str, tuple[dict[str, Any], Any]] = {
+    "task_arithmetic, scale": ({"name": "task_arithmetic", "scale": 0.7}, lambda m, u, w, whole: w[u.name] * 0.7),
+    "ram_plus, auto": (
+        {"name": "ram_plus", "rescale": "auto", "shared": "elect"},
+        lambda m, u, w, whole: w[u.name] * m.scale(u.name),
+    ),
+    "dare around task arithmetic": (
+        {"name": "dare", "density": DENSITY, "then": {"name": "task_arithmetic", "scale": 1.0}},
+        lambda m, u, w, whole: w[u.name] / DENSITY * m.drawn(u.name)[u.place],
+    ),
+    "calibrate around ram_plus": (  # the record's scale is lambda times s already
+        {"name": "calibrate", "then": {"name": "ram_plus"}},
+        lambda m, u, w, whole: w[u.name] * m.scale(u.name),
+    ),
+}
+
+
+@pytest.fixture
+def uniques(golden: Path, whole: Any) -> list[Unique]:
+    base = whole(golden / "base").astype(np.float64)
+    taus = np.array([whole(golden / name) for name in AGENTS], np.float64) - base
+    alone = (taus != 0).sum(axis=0) == 1
+    found = []
+    for name, tau in zip(AGENTS, taus, strict=True):
+        place = alone & (np.abs(tau) > Overlap().threshold)
+        found.append(Unique(name, place, tau[place]))
+    assert [int(u.place.sum()) > 500 for u in found] == [True] * 3
+    return found
+
+
+@pytest.fixture
+def assert_multiplier(golden: Path, tmp_path: Path, golden_recipe: Any, whole: Any, uniques: list[Unique]) -> Any:
+    """Merge, and compare merged with base + multiplier * tau: two float32 steps of either apart at most."""
+
+    def check(method: dict[str, Any], expected: Any, weights: dict[str, float]) -> None:
+        m = Merged(golden, merge(golden_recipe(golden, method, weights, seed=SEED), tmp_path / "out", overwrite=True))
+        base, found = whole(golden / "base").astype(np.float64), whole(tmp_path / "out").astype(np.float64)
+        for u in uniques:
+            update = np.broadcast_to(expected(m, u, weights, whole), u.tau.shape) * u.tau
+            known = ~np.isnan(update)
+            assert known.sum() > 20
+            off = np.abs(found[u.place] - base[u.place] - update)[known]
+            size = np.maximum(np.abs(base[u.place]), np.abs(u.tau))[known]
+            assert (off <= 2 * 2.0**-23 * np.maximum(size, np.abs(update[known]))).all(), u.name
+
+    return check
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_unique_element_gets_what_the_table_says(assert_multiplier: Any, name: str) -> None:
+    _, settings, expected = ROWS[name]
+    for weights in (EVEN, WEIGHTS):
+        if name == "region":
+            weights = EVEN if weights is EVEN else {**WEIGHTS}  # its weights play no part
+        assert_multiplier({"name": name, **settings}, expected, weights)
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_so_does_it_with_other_settings(assert_multiplier: Any, name: str) -> None:
+    method, expected = BEYOND[name]
+    assert_multiplier(method, expected, WEIGHTS)
+
+
+def test_averaging_divides_by_the_number_of_agents_and_ram_by_nothing(
+    golden: Path, tmp_path: Path, golden_recipe: Any, whole: Any, uniques: list[Unique]
+) -> None:
+    """The paper's signal dilution: the same elements, the median multiplier under each method as it is."""
+    base, told = whole(golden / "base"), {}
+    for name in ("task_arithmetic", "linear", "fisher", "ties", "dare", "ram", "ram_plus"):
+        merge(golden_recipe(golden, name), tmp_path / name)
+        found = whole(tmp_path / name)
+        told[name] = [float(np.median((found - base)[u.place] / u.tau)) for u in uniques]
+    np.testing.assert_allclose(told["task_arithmetic"], [1 / 3] * 3, rtol=1e-3)
+    np.testing.assert_allclose(told["linear"], [1 / 3] * 3, rtol=1e-3)
+    np.testing.assert_allclose(told["ram"], [1, 1, 1], rtol=1e-3)
+    np.testing.assert_allclose(told["ram_plus"], [1.2, 1.0902, 1.1228], rtol=1e-3)  # overlap.json
+    assert told["ties"] == pytest.approx([1, 0, 0], rel=1e-3)  # the median change of a dense agent is trimmed
+    assert all(0 < share < 1 for share in told["fisher"])
+
+
+# the document
+
+
+def table() -> dict[str, list[str]]:
+    """The rows of the one table of docs/methods.md by method, without the name."""
+    rows = re.findall(r"^\| `([a-z_]+)` \|(.*)\|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+
+
+def test_the_documents_table_has_every_method_and_the_multiplier_that_is_tested_here() -> None:
+    assert list(table()) == list(ROWS)
+    assert set(ROWS) == set(known_methods())
+    for name, (multiplier, _, _) in ROWS.items():
+        assert table()[name][-1] == multiplier, name
+
+
+@pytest.mark.parametrize("name", ["ram", "ram_plus", "ram_plus_soft", "task_arithmetic", "linear", "ties", "wudi"])
+def test_the_documents_table_tells_the_passes(
+    golden: Path, tmp_path: Path, golden_recipe: Any, name: str
+) -> None:
+    settings = {"solver": "exact"} if name == "wudi" else {}
+    record = merge(golden_recipe(golden, {"name": name, **settings}), tmp_path / "out")
+    assert table()[name][2] == f"{record.timing['folds']} + 1"
+
+
+@pytest.mark.parametrize(
+    ("method", "passes"),
+    [
+        ({"name": "fisher"}, "0 + 1, normalize 1 + 1"),
+        ({"name": "fisher", "normalize": True}, "0 + 1, normalize 1 + 1"),
+        ({"name": "region", "agent": "code"}, "0 + 1"),
+        ({"name": "dare", "then": "ties"}, "those of `then`"),
+        ({"name": "calibrate", "then": "ties"}, "one fold more than `then`"),
+    ],
+    ids=str,
+)
+def test_the_documents_table_tells_the_passes_of_methods_with_settings(
+    golden: Path, tmp_path: Path, golden_recipe: Any, method: dict[str, Any], passes: str
+) -> None:
+    record = merge(golden_recipe(golden, method), tmp_path / "out")
+    expected = {"fisher": int(bool(method.get("normalize"))), "region": 0, "dare": 3, "calibrate": 4}[method["name"]]
+    assert record.timing["folds"] == expected
+    assert table()[method["name"]][2] == passes
+
+
+def test_float32_copies_of_the_golden_inputs_are_exact(golden: Path) -> None:
+    """What makes tau exact here: bfloat16 numbers of like size."""
+    for array in read_checkpoint(golden / "base").values():
+        assert (as_float32(array).astype(array.dtype) == array).all()
