@@ -27,8 +27,8 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_model(seed: int, *, hidden: int = 160, layers: int = 4, spread: float = 0.08) -> LlamaForCausalLM:
-    """A Llama of about 1.6 M parameters; `spread` is the standard deviation of its first weights."""
+def build_model(seed: int, *, hidden: int = 128, layers: int = 4, spread: float = 0.08) -> LlamaForCausalLM:
+    """A Llama of about 1.06 M parameters; `spread` is the standard deviation of its first weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(SPECIAL) + len(CHARACTERS),

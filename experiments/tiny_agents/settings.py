@@ -11,9 +11,9 @@ SEEDS = (1, 2)
 class BaseSettings:
     """The supervised mixture that makes the base."""
 
-    steps: int = 2000
-    batch: int = 96  # samples a step, over all sub-tasks
-    learning_rate: float = 2e-3
+    steps: int = 2400
+    batch: int = 32  # samples a step, over all sub-tasks
+    learning_rate: float = 2.5e-3
     warmup: int = 50
     aim: float = 0.55  # a sub-task's share of the mixture falls as its score nears this
     every: int = 100  # steps between two looks at the scores

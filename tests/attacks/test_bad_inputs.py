@@ -382,12 +382,12 @@ def test_integer_tensors_that_differ_are_copied_from_the_base_and_reported(tmp_p
     assert not found["mask"].any()
 
 
-def test_float8_weights_that_differ_are_warned_of(tmp_path: Path) -> None:
+def test_float8_weights_without_a_scale_are_refused(tmp_path: Path) -> None:
     base = {**random_base(0), "w8": np.ones((4, 4), ml_dtypes.float8_e4m3fn)}
     sources = make_agents(tmp_path / "in", base=base)
-    edit(sources.agents["tool"], lambda tensors: tensors["w8"].fill(2))
-    record = merge(sources.recipe("ram"), tmp_path / "out")
-    assert any("copied although agents differ in them" in warning and "w8" in warning for warning in record.warnings)
+    message = refused(sources.recipe("ram"), tmp_path / "out", SourceError)
+    assert "w8 is F8_E4M3 without a scale tensor" in message
+    assert "save it in bfloat16" in message
 
 
 def test_a_source_that_changes_while_it_is_read_is_told(

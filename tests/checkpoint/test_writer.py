@@ -117,7 +117,7 @@ def test_refused_work_gives_the_space_back_says_why_and_starts_over(tmp_path: Pa
         writer.commit([{"phase": "map"}])
         writer.refuse("w: 3 NaN")
     folder = tmp_path / ".out.agentmerge"
-    assert staged(folder) == [REFUSED, JOURNAL]
+    assert staged(folder) == [JOURNAL, REFUSED]
     assert (folder / REFUSED).read_text() == "w: 3 NaN"
     with Writer(tmp_path / "out", layout(), {"seed": 2}) as writer:
         assert writer.entries == []

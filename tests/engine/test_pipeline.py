@@ -167,13 +167,14 @@ def test_stochastic_rounding_is_the_same_for_a_seed_and_another_for_another(tiny
 
 
 def test_side_files_are_the_bases_and_the_tokenizer_that_of_the_donor(tiny: Sources, tmp_path: Path) -> None:
-    (tiny.base / "tokenizer.json").write_text("base")
+    of = {name: json.dumps({"model": {"vocab": {"a": 0}}, "version": name}) for name in ("base", "tool")}
+    (tiny.base / "tokenizer.json").write_text(of["base"])
     (tiny.base / "modeling_own.py").write_bytes(b"import torch\r\n")
-    (tiny.agents["tool"] / "tokenizer.json").write_text("tool")
+    (tiny.agents["tool"] / "tokenizer.json").write_text(of["tool"])
     merge(tiny.recipe("ram"), tmp_path / "out")
     merge(tiny.recipe("ram", inputs={"tokenizer_from": "tool"}), tmp_path / "donor")
-    assert (tmp_path / "out" / "tokenizer.json").read_text() == "base"
-    assert (tmp_path / "donor" / "tokenizer.json").read_text() == "tool"
+    assert (tmp_path / "out" / "tokenizer.json").read_text() == of["base"]
+    assert (tmp_path / "donor" / "tokenizer.json").read_text() == of["tool"]
     for out in ("out", "donor"):
         assert (tmp_path / out / "modeling_own.py").read_bytes() == b"import torch\r\n"
 

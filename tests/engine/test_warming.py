@@ -11,6 +11,8 @@ from agentmerge.engine.warming import Warming
 
 
 class Said:
+    """A watch that notes what it is told."""
+
     def __init__(self) -> None:
         self.phases: list[str] = []
         self.begun = Event()

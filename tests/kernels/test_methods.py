@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from agentmerge.errors import DataError
 from agentmerge.kernels import cpu
-from agentmerge.methods.base import MergeMethod
 from agentmerge.methods.registry import resolve_method
 from agentmerge.survey.fused import observe
 from agentmerge.survey.rounding import observe_rounding
@@ -25,6 +24,7 @@ from agentmerge.testing import assert_same_bits, random_stack
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentmerge.methods.base import MergeMethod
     from agentmerge.tensors import Array
 
 FLOATS = ("BF16", "F16", "F32")

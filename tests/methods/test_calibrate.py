@@ -135,9 +135,11 @@ def test_nearest_bfloat16_rounding_undoes_the_scale_and_the_record_says_by_how_m
     method = {"name": "calibrate", "retention": 1.3, "then": "ram"}
     record = merge(sources.recipe(method), tmp_path / "out")
     assert record.learned["retention"]["after"] == pytest.approx({"a": 1.3, "b": 1.3}, rel=2e-5)
-    assert record.learned["retention"]["stored"] == {"a": 1.0, "b": 1.0}
+    assert record.learned["retention"]["stored"] == pytest.approx({"a": 1.0, "b": 1.0}, abs=1e-3)
     (warning,) = record.warnings
-    assert warning.startswith("calibrate: the output cast left a mean retention of 1.000 instead of 1.3; use --rounding")
+    assert warning.startswith(
+        "calibrate: the output cast left a mean retention of 1.000 instead of 1.3; use --rounding"
+    )
 
 
 @pytest.mark.parametrize("output", [{"rounding": "stochastic"}, {"dtype": "float32"}], ids=str)
@@ -202,9 +204,7 @@ def test_the_scale_of_the_record_is_lambda_times_s(tiny: Sources, tmp_path: Path
 
 
 @pytest.mark.parametrize("inner", ["ram", "ram_plus", "ties", {"name": "dare", "then": "ram_plus"}], ids=str)
-def test_a_probe_folds_only_once_and_so_tells_no_scale_that_a_second_fold_would_find(
-    tiny: Sources, inner: Any
-) -> None:
+def test_a_probe_folds_only_once_and_so_tells_no_scale_that_a_second_fold_would_find(tiny: Sources, inner: Any) -> None:
     seen = probe(tiny.recipe({"name": "calibrate", "then": inner})).survey
     for name, agent in seen.agents.items():
         assert (agent.scale is None) == (inner != "ram"), name

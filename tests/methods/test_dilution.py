@@ -193,9 +193,10 @@ def test_averaging_divides_by_the_number_of_agents_and_ram_by_nothing(
 
 
 def table() -> dict[str, list[str]]:
-    """The rows of the one table of docs/methods.md by method, without the name."""
+    """The rows of the table in docs/methods.md that has six columns, by method, without the name."""
     rows = re.findall(r"^\| `([a-z_]+)` \|(.*)\|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
-    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+    found = {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows if cells.count("|") == 4}
+    return found
 
 
 def test_the_documents_table_has_every_method_and_the_multiplier_that_is_tested_here() -> None:
@@ -206,9 +207,7 @@ def test_the_documents_table_has_every_method_and_the_multiplier_that_is_tested_
 
 
 @pytest.mark.parametrize("name", ["ram", "ram_plus", "ram_plus_soft", "task_arithmetic", "linear", "ties", "wudi"])
-def test_the_documents_table_tells_the_passes(
-    golden: Path, tmp_path: Path, golden_recipe: Any, name: str
-) -> None:
+def test_the_documents_table_tells_the_passes(golden: Path, tmp_path: Path, golden_recipe: Any, name: str) -> None:
     settings = {"solver": "exact"} if name == "wudi" else {}
     record = merge(golden_recipe(golden, {"name": name, **settings}), tmp_path / "out")
     assert table()[name][2] == f"{record.timing['folds']} + 1"

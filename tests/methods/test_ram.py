@@ -367,7 +367,7 @@ def test_a_head_that_is_not_the_embedding_although_tied_is_refused_by_name(tmp_p
     tensors = read_checkpoint(sources.agents["tool"])
     tensors["lm_head.weight"] = tensors["lm_head.weight"] + tensors["lm_head.weight"]
     write_checkpoint(sources.agents["tool"], tensors, config=TIED)
-    with pytest.raises(DataError, match=r"lm_head\.weight: in 'tool'.*differs from model\.embed_tokens\.weight"):
+    with pytest.raises(DataError, match=r"lm_head\.weight: in agent 'tool'.*differs from model\.embed_tokens\.weight"):
         merge(sources.recipe("ram"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import random
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-PAIRS = {("easy", False): (3, 5), ("hard", False): (6, 9), ("easy", True): (3, 5), ("hard", True): (10, 12)}
+PAIRS = {("easy", False): (2, 4), ("hard", False): (5, 9), ("easy", True): (2, 4), ("hard", True): (10, 12)}
 """Fewest and most pairs, by level and by whether the sample is held out."""
 
 

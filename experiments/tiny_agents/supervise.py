@@ -1,0 +1,113 @@
+"""Supervised training: the base on a mixture of all sub-tasks, and one agent for contrast."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import torch
+from files import read_model, save_checkpoint
+from model import build_model, build_tokenizer
+from torch.nn.functional import cross_entropy
+
+from agentmerge.demo.decode import Agent
+from agentmerge.demo.domains.sample import Sample, split_of
+from agentmerge.demo.score import score
+from agentmerge.demo.tasks import DOMAINS, SUB_TASKS, SubTask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from settings import BaseSettings, SupervisedSettings
+
+
+def train_base(out: Path, settings: BaseSettings, seed: int) -> list[dict[str, Any]]:
+    """Train from nothing, save to `out`, and return the scores on the way."""
+    tokenizer, model, rng = build_tokenizer(), build_model(seed), random.Random(seed)
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    muon = torch.optim.Muon(matrices, lr=0.0, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    optimizers = [muon, torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)]
+    shares, history = mixture({}, settings), []
+    for step in range(1, settings.steps + 1):
+        rate = settings.learning_rate * min(step / settings.warmup, 1, 4 * (settings.steps - step + 1) / settings.steps)
+        train_step(model, tokenizer, optimizers, rate, draw(rng, shares, settings.batch))
+        if step % settings.every == 0:
+            found = score(Agent(model.eval(), tokenizer), "dev", settings.look, seed=seed)
+            scores = {task: found.share(task) for task in SUB_TASKS}
+            shares = mixture(scores, settings)
+            history.append({"step": step, **{str(task): value for task, value in scores.items()}})
+            print(f"base {seed} step {step}: {found.mean():.1%}", {str(t): round(v, 2) for t, v in scores.items()}, flush=True)
+    save_checkpoint(model, tokenizer, out)
+    return history
+
+
+def train_supervised(base: Path, out: Path, settings: SupervisedSettings, seed: int) -> list[dict[str, Any]]:
+    """Supervised training on the right answers of one domain, from the base."""
+    (model, tokenizer), rng = read_model(base), random.Random(seed)
+    shares = {task: 0.5 for task in SUB_TASKS if task.domain == settings.domain}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
+    history = []
+    for step in range(1, settings.steps + 1):
+        rate = settings.learning_rate * min(step / 5, 1)
+        loss = train_step(model, tokenizer, [optimizer], rate, draw(rng, shares, settings.batch))
+        history.append({"step": step, "loss": loss})
+    save_checkpoint(model, tokenizer, out)
+    return history
+
+
+def mixture(scores: dict[SubTask, float], settings: BaseSettings) -> dict[SubTask, float]:
+    """How much of a batch each sub-task gets: more the further it is from the aim; hard ones follow the easy ones."""
+    parts = {}
+    for task in SUB_TASKS:
+        easy = scores.get(SubTask(task.domain, "easy"), 0.0)
+        part = max(settings.aim - scores.get(task, 0.0), 0.03)
+        parts[task] = part * (1.0 if task.level == "easy" else min(max(2 * easy, 0.15), 1.0))
+    return {task: part / sum(parts.values()) for task, part in parts.items()}
+
+
+def draw(rng: random.Random, shares: dict[SubTask, float], batch: int) -> list[list[Sample]]:
+    """Training samples, one list per domain: prompts of one domain are of like length."""
+    drawn: dict[str, list[Sample]] = {}
+    for task, share in shares.items():
+        own = drawn.setdefault(task.domain, [])
+        wanted = len(own) + max(1, round(share * batch))
+        while len(own) < wanted:
+            sample = DOMAINS[task.domain].make(rng, task.level, "train")
+            if split_of(sample.prompt) == "train":
+                own.append(sample)
+    return list(drawn.values())
+
+
+def train_step(model: Any, tokenizer: Any, optimizers: list[Any], rate: float, batches: list[list[Sample]]) -> float:
+    """One step on the mean over samples of the mean loss of an answer's tokens; returns that loss."""
+    model.train()
+    total, count = 0.0, sum(map(len, batches))
+    for batch in batches:
+        tokens, labels = encoded(tokenizer, batch)
+        logits = model(input_ids=tokens).logits[:, :-1]
+        wanted = labels[:, 1:]
+        losses = cross_entropy(logits.transpose(1, 2), wanted, reduction="none")
+        loss = (losses.sum(dim=1) / (wanted >= 0).sum(dim=1)).sum() / count
+        loss.backward()
+        total += loss.item()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        optimizer.zero_grad()
+    return total
+
+
+def encoded(tokenizer: Any, samples: list[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids, padded on the right, and labels: only the answer and its end count."""
+    pairs = [(tokenizer(s.prompt)["input_ids"], [*tokenizer(s.answer)["input_ids"], 1]) for s in samples]
+    longest = max(len(prompt) + len(answer) for prompt, answer in pairs)
+    tokens = torch.zeros(len(pairs), longest, dtype=torch.long)
+    labels = torch.full((len(pairs), longest), -100)
+    for row, (prompt, answer) in enumerate(pairs):
+        stop = len(prompt) + len(answer)
+        tokens[row, :stop] = torch.tensor(prompt + answer)
+        labels[row, len(prompt) : stop] = torch.tensor(answer)
+    return tokens, labels

@@ -1,0 +1,70 @@
+"""Merges are the same, bytes and record, with the kernels switched off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from agentmerge import merge
+from agentmerge.kernels import cpu
+from agentmerge.testing import (
+    CONTRACT_DTYPES,
+    Sources,
+    assert_same_tensors,
+    make_agents,
+    random_base,
+    random_importance,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from agentmerge.tensors import Array
+
+STOCHASTIC = {"rounding": "stochastic"}
+RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "ram_plus": ({"name": "ram_plus"}, {}),
+    "auto": ({"name": "ram_plus", "rescale": "auto", "shared": "elect"}, STOCHASTIC),
+    "importance": ({"name": "ram_plus", "shared": "importance"}, {"dtype": "float16"}),
+    "linear": ({"name": "linear"}, STOCHASTIC),
+    "ties": ({"name": "ties", "density": 0.3}, {}),
+    "dare_ties": ({"name": "dare", "then": {"name": "ties", "density": 0.8, "scope": "tensor"}}, {}),
+    "dare_ram": ({"name": "dare", "density": 0.4, "then": "ram_plus"}, STOCHASTIC),
+    "fisher": ({"name": "fisher", "normalize": True}, {"dtype": "float32"}),
+    "calibrate": ({"name": "calibrate", "then": {"name": "dare", "then": "ram"}}, STOCHASTIC),
+    "region": ({"name": "region", "agent": "tool", "keep": "shared"}, {}),
+    "wudi": ({"name": "wudi", "steps": 2}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sources, dict[str, Any]]:
+    """Agents of several dtypes, with weights and importance."""
+    folder, rng = tmp_path_factory.mktemp("agents"), np.random.default_rng(5)
+    base: Mapping[str, Array] = random_base(0, dtypes=CONTRACT_DTYPES)
+    sources = make_agents(folder, base=base)
+    entries = {}
+    for name, path in sources.agents.items():
+        importance = {tensor: random_importance(rng, array.shape) for tensor, array in base.items()}
+        stored = write_checkpoint(folder / f"{name}.importance", importance, config={})
+        entries[name] = {"source": str(path), "weight": 0.9, "importance": str(stored)}
+    return sources, entries
+
+
+@pytest.mark.usefixtures("unsynced")
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_kernels_change_nothing(
+    recipe: str, agents: tuple[Sources, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sources, entries), (method, output) = agents, RECIPES[recipe]
+    plain = {**sources.recipe(method, output=output, run={"block_size": 16384}), "agents": entries}
+    fast = merge(plain, tmp_path / "fast")
+    monkeypatch.setattr(cpu, "supports", lambda *_, **__: False)
+    slow = merge(plain, tmp_path / "slow")
+    assert_same_tensors(read_checkpoint(tmp_path / "fast"), read_checkpoint(tmp_path / "slow"))
+    assert fast.model_dump(exclude={"timing"}) == slow.model_dump(exclude={"timing"})
