@@ -40,6 +40,12 @@ def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
+def inputs() -> Path:
+    """The golden inputs, for tests that compare with no public implementation and so need no second run."""
+    return Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture(scope="session")
 def golden_recipe() -> Callable[..., dict[str, Any]]:
     """A recipe over the golden numbers, float32 output: `golden_recipe(golden, "ties", seed=1)`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from agentmerge.methods.registry import resolve_method
 from agentmerge.methods.ties import Ties
 from agentmerge.randomness import random_bits, stream_key
 from agentmerge.survey.overlap import Overlap
-from agentmerge.tensors import LEAF, Block, Cast, Stack, TensorSpec, as_float32
+from agentmerge.tensors import LEAF, Block, Stack, TensorSpec, as_float32
 from agentmerge.testing import (
     Sources,
     assert_contract,
@@ -98,7 +99,7 @@ def test_a_part_is_dropped_as_the_whole_is(seed: int, cuts: list[int], density: 
     stack = random_stack(1, elements=4 * LEAF + 5)
     whole = drop(stack, density, seed).task_vectors()
     edges = [0, *(LEAF * c for c in sorted(set(cuts))), 4 * LEAF + 5]
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         part = replace(
             stack,
             block=Block(stack.block.tensor, low, high),
@@ -192,13 +193,6 @@ def test_ram_under_dare_has_no_scale_per_agent_and_tells_how_many_rescales_survi
     for survey in (record.survey, probe(recipe).survey):
         assert {agent.scale for agent in survey.agents.values()} == {None}
     assert all((agent.rescale_survived or 0) > 0.5 for agent in record.rounding.values())
-
-
-def test_only_density_1_has_the_inner_kernel() -> None:
-    stack, out = random_stack(0, dtypes=("BF16",)), np.zeros(4097, "f4")
-    survey, cast = survey_of(Ram(), [stack]), Cast("F32")
-    assert Dare(density=1, then=Ram()).fused(stack, survey, cast, out) is not None
-    assert Dare(density=0.5, seed=0, then=Ram()).fused(stack, survey, cast, out) is None
 
 
 def test_questions_about_dropped_task_vectors_are_told_from_the_others() -> None:

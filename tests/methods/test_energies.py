@@ -116,30 +116,30 @@ def test_scope_tensor_takes_each_tensors_own_energies(stack_of: Any) -> None:
     ("shared", "power"), [("mean", 1.0), ("mean", 0.5), ("elect", 1.0), ("elect", 0.5), ("importance", 1.0)]
 )
 def test_every_agent_keeps_its_change_over_the_elements_it_changed(
-    golden: Path, tmp_path: Path, golden_recipe: Any, whole: Any, shared: str, power: float
+    inputs: Path, tmp_path: Path, golden_recipe: Any, whole: Any, shared: str, power: float
 ) -> None:
     """<merged - base, tau> = <tau, tau> over the changed elements; 1 before the output cast, so in float32."""
     method = {"name": "ram_plus", "rescale": "auto", "shared": shared, "shared_power": power}
-    record = merge(golden_recipe(golden, method), tmp_path / "out")
-    base, found = whole(golden / "base").astype("f8"), whole(tmp_path / "out").astype("f8")
+    record = merge(golden_recipe(inputs, method), tmp_path / "out")
+    base, found = whole(inputs / "base").astype("f8"), whole(tmp_path / "out").astype("f8")
     for name, agent in record.survey.agents.items():
-        tau = whole(golden / name).astype("f8") - base
+        tau = whole(inputs / name).astype("f8") - base
         changed = np.abs(tau) > 1e-5
         retention = ((found - base) * tau)[changed].sum() / (tau**2)[changed].sum()
         assert retention == pytest.approx(1, abs=2e-6), name
         assert (agent.scale or 0) > 1
-    assert probe(golden_recipe(golden, method)).survey == record.survey
+    assert probe(golden_recipe(inputs, method)).survey == record.survey
 
 
 def test_every_tensor_keeps_every_agents_change_with_scope_tensor(
-    golden: Path, tmp_path: Path, golden_recipe: Any
+    inputs: Path, tmp_path: Path, golden_recipe: Any
 ) -> None:
     """Of the agents that have unique elements in it, and whose lambda is not at its floor of 0."""
     method = {"name": "ram_plus", "rescale": "auto", "scope": "tensor"}
-    record = merge(golden_recipe(golden, method), tmp_path / "out")
+    record = merge(golden_recipe(inputs, method), tmp_path / "out")
     assert {agent.scale for agent in record.survey.agents.values()} == {None}
-    base, found, checked = read_checkpoint(golden / "base"), read_checkpoint(tmp_path / "out"), 0
-    agents = [read_checkpoint(golden / name) for name in ("code", "memory", "tool")]
+    base, found, checked = read_checkpoint(inputs / "base"), read_checkpoint(tmp_path / "out"), 0
+    agents = [read_checkpoint(inputs / name) for name in ("code", "memory", "tool")]
     for tensor, array in base.items():
         start = as_float32(array).astype("f8")
         taus = np.array([as_float32(agent[tensor]).astype("f8") - start for agent in agents])

@@ -85,12 +85,12 @@ def test_the_agent_is_checked_inside_a_wrapper_too(tiny: Sources) -> None:
             Recipe.parse(tiny.recipe({"name": wrapper, "then": {"name": "region", "agent": "tol"}}))
 
 
-def test_a_diluted_region_is_largely_lost_in_bfloat16(golden: Path, tmp_path: Path, golden_recipe: Any) -> None:
+def test_a_diluted_region_is_largely_lost_in_bfloat16(inputs: Path, tmp_path: Path, golden_recipe: Any) -> None:
     """The paper's figure 3 with real rounding: a third of a small change rounds back to the base."""
     method = {"name": "region", "agent": "code", "keep": "unique"}
     lost = []
     for factor in (1, 1 / 3):
-        recipe = golden_recipe(golden, {**method, "factor": factor}, output={"dtype": "base"})
+        recipe = golden_recipe(inputs, {**method, "factor": factor}, output={"dtype": "base"})
         record = merge(recipe, tmp_path / f"out-{factor}")
         lost.append(record.rounding["code"].changed_lost or 0.0)
     assert lost[0] == 0

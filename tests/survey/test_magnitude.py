@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def test_every_rank_and_any_division_agree_with_sorting(
 ) -> None:
     tau = np.array([values, [-value for value in reversed(values)]], np.float32)
     edges = sorted({0, len(values), *(cut for cut in cuts if cut < len(values))})
-    pieces = [stack_of(tau[:, low:high]) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    pieces = [stack_of(tau[:, low:high]) for low, high in pairwise(edges)]
     order.shuffle(pieces)
     k = data.draw(st.integers(1, len(values)))
     for row, (found, equal) in zip(np.abs(tau), kth(pieces, k), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def test_any_division_at_leaf_edges_in_any_order_gives_identical_bits(
 ) -> None:
     values = numbers(seed, elements)
     edges = sorted({0, elements, *(cut * LEAF for cut in cuts if cut * LEAF < elements)})
-    parts = [tree_sums(values[:, low:high], "w", low) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [tree_sums(values[:, low:high], "w", low) for low, high in pairwise(edges)]
     order.shuffle(parts)
     while len(parts) > 1:  # in any tree of combinations, not from one end only
         left, right = parts.pop(order.randrange(len(parts))), parts.pop(order.randrange(len(parts)))

@@ -23,7 +23,7 @@ from pydantic import Field
 from agentmerge.errors import DataError
 from agentmerge.kernels.call import STRETCHED, Rule
 from agentmerge.methods.base import added
-from agentmerge.methods.kernel import in_pieces, merge_by
+from agentmerge.methods.kernel import PIECE, in_pieces, merge_by
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.survey.retention import StoredRetention, mean_retention, retention_by_kernel, retention_sums, retentions
 from agentmerge.survey.statistic import Statistic, Survey
@@ -155,7 +155,7 @@ class InnerRetention(SumsOverLeaves, Statistic[TreeSums]):
     def fused(self, stack: Stack) -> TreeSums | None:
         """The same by kernels, piece by piece."""
         total = TreeSums(2 * len(stack.agents))
-        for piece in stack.pieces():
+        for piece in stack.pieces(PIECE):
             merged = inner_merge(self.method, piece, self.survey)
             sums = None if merged is None else retention_by_kernel(piece, merged)
             if sums is None:

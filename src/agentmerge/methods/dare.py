@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from agentmerge.kernels import cpu
-from agentmerge.methods.kernel import in_pieces
+from agentmerge.methods.kernel import PIECE, in_pieces
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.randomness import random_bits, stream_key
 from agentmerge.survey.statistic import Statistic, Survey
@@ -131,7 +131,7 @@ class Dropped(Statistic[Any]):
     def fused(self, stack: Stack) -> Any:
         """The inner answer by its kernel, piece by piece."""
         answer = None
-        for piece in stack.pieces():
+        for piece in stack.pieces(PIECE):
             found = self.inner.fused(drop(piece, self.density, self.seed))
             if found is None:
                 return None

@@ -8,6 +8,7 @@ import numpy as np
 
 from agentmerge.kernels import cpu
 from agentmerge.survey.rounding import Rounding, RoundingCounts
+from agentmerge.tensors import LEAF
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from agentmerge.kernels.call import Rule
     from agentmerge.methods.base import MergeMethod
     from agentmerge.tensors import Array, Cast, Stack
+
+PIECE = 64 * LEAF
+"""Elements between two kernels: few enough for the cache, many enough to hide the calls."""
 
 
 def merge_by(rule: Rule, stack: Stack, cast: Cast, out: Array, extra: tuple[Array, ...] = ()) -> RoundingCounts | None:
@@ -45,7 +49,7 @@ def in_pieces(
         return None
     counts, rounding = RoundingCounts.zero(len(stack.agents)), Rounding()
     with np.errstate(all="ignore"):
-        for piece in stack.pieces():
+        for piece in stack.pieces(PIECE):
             first = piece.block.start - stack.block.start
             found = fused(piece, out[first : first + piece.base.size])
             if found is None:

@@ -1,0 +1,129 @@
+"""Make and score every merge of the report, on agents that train.py left in DIR. A killed run goes on.
+
+    python experiments/tiny_agents/sweep.py --agents DIR --seed 1
+
+Results go to results/seedN.json: per merge the right answers of every sub-task on dev and test, as bits, and how much
+of each agent's change was kept. The same samples for every model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from merges import ALL, Merge, every_merge
+from safetensors.torch import load_file
+
+import agentmerge
+from agentmerge.demo.decode import Agent
+from agentmerge.demo.domains.sample import Split
+from agentmerge.demo.score import score
+from agentmerge.demo.tasks import SUB_TASKS
+
+RESULTS = Path(__file__).parent / "results"
+COUNT: dict[Split, int] = {"dev": 128, "test": 256}
+
+
+def main() -> None:
+    """Score base and agents, then every merge that has no result yet."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--agents", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    folder, path = given.agents / f"seed{given.seed}", RESULTS / f"seed{given.seed}.json"
+    found = json.loads(path.read_text()) if path.exists() else {"models": {}, "merges": {}}
+    found |= {"seed": given.seed, "count": COUNT, "training": notes_of(folder), "survey": survey_of(folder)}
+    scorer = Scorer(folder / "base")
+    for name in ("base", *ALL, "supervised"):
+        if name not in found["models"]:
+            found["models"][name] = scorer.bits(folder / name, tuple({str(t.domain): 0 for t in SUB_TASKS}))
+    for number, merge in enumerate(merges := every_merge(), 1):
+        if merge.key not in found["merges"]:
+            found["merges"][merge.key] = made(merge, folder, scorer)
+            write(path, found)
+            print(f"{number}/{len(merges)} {merge.key}", flush=True)
+    write(path, found)
+
+
+class Scorer:
+    """One model in memory whose weights are replaced."""
+
+    def __init__(self, base: Path) -> None:
+        self.agent = Agent.load(base)
+
+    def bits(self, folder: Path, domains: tuple[str, ...]) -> dict[str, dict[str, str]]:
+        """Right answers by split and sub-task, eight to a byte, in hex."""
+        self.agent.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+        tasks, found = [task for task in SUB_TASKS if task.domain in domains], {}
+        for split, count in COUNT.items():
+            result = score(self.agent, split, count, tasks)
+            found[split] = {str(task): np.packbits(result.right[task]).tobytes().hex() for task in tasks}
+        return found
+
+
+def made(merge: Merge, folder: Path, scorer: Scorer) -> dict[str, Any]:
+    """Merge, score, and measure what was kept."""
+    agents = {name: source(folder, name, "fisher" in merge.family.lower()) for name in merge.agents}
+    output = {"dtype": "float32"} if merge.output == "float32" else {"dtype": "base", "rounding": merge.output}
+    recipe = {"base": str(folder / "base"), "agents": agents, "method": merge.method, "output": output}
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "merged"
+        record = agentmerge.merge(recipe, out)
+        found = scorer.bits(out, merge.agents)
+        kept = retention(folder, out, merge.agents)
+    about = {"family": merge.family, "label": merge.label, "agents": merge.agents, "output": merge.output}
+    survived = {name: agent.rescale_survived for name, agent in record.rounding.items()}
+    scales = {name: agent.scale for name, agent in record.survey.agents.items()}
+    return {**about, **found, "retention": kept, "rescale_survived": survived, "scales": scales}
+
+
+def source(folder: Path, name: str, importance: bool) -> dict[str, str]:
+    """An agent of a recipe."""
+    found = {"source": str(folder / name)}
+    return {**found, "importance": str(folder / f"{name}.importance")} if importance else found
+
+
+def retention(folder: Path, merged: Path, agents: tuple[str, ...]) -> dict[str, float]:
+    """<merged - base, tau> / <tau, tau> of each agent, of what was stored."""
+    base, update = flat(folder / "base"), flat(merged)
+    update = update - base
+    taus = {name: flat(folder / name) - base for name in agents}
+    return {name: round(float(update @ tau / (tau @ tau)), 4) for name, tau in taus.items()}
+
+
+def flat(folder: Path) -> np.ndarray:
+    """Every weight, float64, in the order of the names."""
+    tensors = load_file(folder / "model.safetensors")
+    return np.concatenate([tensors[name].double().numpy().ravel() for name in sorted(tensors)])
+
+
+def survey_of(folder: Path) -> dict[str, Any]:
+    """What agentmerge.probe sees in the four agents, in the paper's three, and in the supervised one."""
+    sets = {"all": ALL, "trio": ("code", "memory", "tool"), "supervised": ("supervised",)}
+    found = {}
+    for label, names in sets.items():
+        agents = {name: str(folder / name) for name in names}
+        record = agentmerge.probe({"base": str(folder / "base"), "agents": agents, "method": "ram_plus"})
+        found[label] = record.survey.model_dump(mode="json")
+    return found
+
+
+def notes_of(folder: Path) -> dict[str, Any]:
+    """What train.py noted of every stage."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+
+
+def write(path: Path, found: dict[str, Any]) -> None:
+    """Save, so that a killed run keeps what it has."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()
