@@ -1,4 +1,4 @@
-"""Which merges the report is made of. Knows no files."""
+"""Which merges the report is made of. Knows no files and no results."""
 
 from __future__ import annotations
 
@@ -52,12 +52,8 @@ TUNED: dict[str, dict[str, dict[str, Any]]] = {
         "WUDI exact": {"name": "wudi", "solver": "exact"},
     },
     "RAM": {"RAM": {"name": "ram"}},
-    "RAM+": {
-        f"RAM+ r {rescale}": {**PLUS, "rescale": rescale} for rescale in (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
-    },
-    "RAM+s": {
-        f"RAM+s r {rescale}": {"name": "ram_plus_soft", "rescale": rescale} for rescale in (0.1, 0.5, 1.0)
-    },
+    "RAM+": {f"RAM+ r {rescale}": {**PLUS, "rescale": rescale} for rescale in (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)},
+    "RAM+s": {f"RAM+s r {rescale}": {"name": "ram_plus_soft", "rescale": rescale} for rescale in (0.1, 0.5, 1.0)},
 }
 """By family: everything that dev chooses from."""
 
@@ -114,9 +110,8 @@ def region_merges() -> list[Merge]:
 def untuned_merges() -> list[Merge]:
     """The untuned settings on every set of agents, rounded stochastically; on the first set both ways."""
     first = [Merge("untuned", label, method, output=o) for label, method in UNTUNED.items() for o in OUTPUTS[:2]]
-    return first + [
-        Merge("untuned", label, method, agents, "stochastic") for agents in SETS[1:] for label, method in UNTUNED.items()
-    ]
+    rest = [(agents, label, method) for agents in SETS[1:] for label, method in UNTUNED.items()]
+    return first + [Merge("untuned", label, method, agents, "stochastic") for agents, label, method in rest]
 
 
 def baseline_merges() -> list[Merge]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from datasets import Dataset
 from files import read_model, save_checkpoint
-from settings import AgentSettings
 from transformers import logging
 from trl import GRPOConfig, GRPOTrainer
 
@@ -17,6 +16,8 @@ from agentmerge.demo.tasks import DOMAINS, SubTask, reward
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from settings import AgentSettings
 
 LONGEST_ANSWER = {"code": 30, "math": 6, "memory": 6, "tool": 26}
 
@@ -80,7 +81,8 @@ def prompts(domain: str, count: int, seed: int) -> Dataset:
 
 def rewards(prompts: list[str], completions: list[str], completion_ids: list[list[int]], **columns: Any) -> list[float]:
     """The demo's own reward; an answer without its end token is unfinished."""
-    rows = zip(prompts, completions, completion_ids, *(columns[key] for key in ("answer", "domain", "level")), strict=True)
+    facts = (columns[key] for key in ("answer", "domain", "level"))
+    rows = zip(prompts, completions, completion_ids, *facts, strict=True)
     return [
         reward(SubTask(domain, level), Sample(prompt, answer), text, finished=1 in ids)
         for prompt, text, ids, answer, domain, level in rows

@@ -15,6 +15,9 @@ from agentmerge.demo.domains.sample import Sample, split_of
 from agentmerge.demo.score import score
 from agentmerge.demo.tasks import DOMAINS, SUB_TASKS, SubTask
 
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Token ids and labels, [samples, tokens]."""
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -31,13 +34,15 @@ def train_base(out: Path, settings: BaseSettings, seed: int) -> list[dict[str, A
     shares, history = mixture({}, settings), []
     for step in range(1, settings.steps + 1):
         rate = settings.learning_rate * min(step / settings.warmup, 1, 4 * (settings.steps - step + 1) / settings.steps)
-        train_step(model, tokenizer, optimizers, rate, draw(rng, shares, settings.batch))
+        batches = [encoded(tokenizer, samples) for samples in draw(rng, shares, settings.batch)]
+        train_step(model, optimizers, rate, batches)
         if step % settings.every == 0:
             found = score(Agent(model.eval(), tokenizer), "dev", settings.look, seed=seed)
             scores = {task: found.share(task) for task in SUB_TASKS}
             shares = mixture(scores, settings)
             history.append({"step": step, **{str(task): value for task, value in scores.items()}})
-            print(f"base {seed} step {step}: {found.mean():.1%}", {str(t): round(v, 2) for t, v in scores.items()}, flush=True)
+            shown = ", ".join(f"{task} {value:.0%}" for task, value in scores.items())
+            print(f"base {seed} step {step}: mean {found.mean():.1%}; {shown}", flush=True)
     save_checkpoint(model, tokenizer, out)
     return history
 
@@ -50,7 +55,8 @@ def train_supervised(base: Path, out: Path, settings: SupervisedSettings, seed: 
     history = []
     for step in range(1, settings.steps + 1):
         rate = settings.learning_rate * min(step / 5, 1)
-        loss = train_step(model, tokenizer, [optimizer], rate, draw(rng, shares, settings.batch))
+        batches = [encoded(tokenizer, samples) for samples in draw(rng, shares, settings.batch)]
+        loss = train_step(model, [optimizer], rate, batches)
         history.append({"step": step, "loss": loss})
     save_checkpoint(model, tokenizer, out)
     return history
@@ -79,12 +85,11 @@ def draw(rng: random.Random, shares: dict[SubTask, float], batch: int) -> list[l
     return list(drawn.values())
 
 
-def train_step(model: Any, tokenizer: Any, optimizers: list[Any], rate: float, batches: list[list[Sample]]) -> float:
+def train_step(model: Any, optimizers: list[Any], rate: float, batches: list[Batch]) -> float:
     """One step on the mean over samples of the mean loss of an answer's tokens; returns that loss."""
     model.train()
-    total, count = 0.0, sum(map(len, batches))
-    for batch in batches:
-        tokens, labels = encoded(tokenizer, batch)
+    total, count = 0.0, sum(len(tokens) for tokens, _ in batches)
+    for tokens, labels in batches:
         logits = model(input_ids=tokens).logits[:, :-1]
         wanted = labels[:, 1:]
         losses = cross_entropy(logits.transpose(1, 2), wanted, reduction="none")
@@ -100,7 +105,7 @@ def train_step(model: Any, tokenizer: Any, optimizers: list[Any], rate: float, b
     return total
 
 
-def encoded(tokenizer: Any, samples: list[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+def encoded(tokenizer: Any, samples: list[Sample]) -> Batch:
     """Token ids, padded on the right, and labels: only the answer and its end count."""
     pairs = [(tokenizer(s.prompt)["input_ids"], [*tokenizer(s.answer)["input_ids"], 1]) for s in samples]
     longest = max(len(prompt) + len(answer) for prompt, answer in pairs)

@@ -12,7 +12,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,9 +21,11 @@ from safetensors.torch import load_file
 
 import agentmerge
 from agentmerge.demo.decode import Agent
-from agentmerge.demo.domains.sample import Split
 from agentmerge.demo.score import score
 from agentmerge.demo.tasks import SUB_TASKS
+
+if TYPE_CHECKING:
+    from agentmerge.demo.domains.sample import Split
 
 RESULTS = Path(__file__).parent / "results"
 COUNT: dict[Split, int] = {"dev": 128, "test": 256}

@@ -14,9 +14,12 @@ import multiprocessing
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from settings import SEEDS, Settings
+
+if TYPE_CHECKING:
+    from agentmerge.demo.domains.sample import Split
 
 SAMPLES = 256
 """Per sub-task, on dev and on test."""
@@ -83,7 +86,6 @@ def train_stage(folder: Path, seed: int, name: str) -> list[dict[str, Any]]:
 def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     """Share of right answers by split and sub-task."""
     from agentmerge.demo.decode import Agent
-    from agentmerge.demo.domains.sample import Split
     from agentmerge.demo.score import score
     from agentmerge.demo.tasks import SUB_TASKS
 

@@ -337,8 +337,8 @@ def test_the_kernels_work_where_no_cache_can_be_written(tmp_path: Path) -> None:
     blocked.write_text("no folder")
     program = (
         "import numba.core.caching as c; c.CacheImpl._locator_classes = [c.UserProvidedCacheLocator]\n"
-        "from agentmerge.kernels import cpu, counting; cpu.warm_up()\n"
+        "from agentmerge.kernels import cpu, counting; cpu.warm_up_folds()\n"
         "print(counting.count.stats.cache_path)"
     )
     assert _run(program).strip() == "None"
-    assert _run("from agentmerge.kernels import cpu; cpu.warm_up()", NUMBA_CACHE_DIR=str(blocked / "x")) == ""
+    assert _run("from agentmerge.kernels import cpu; cpu.warm_up_folds()", NUMBA_CACHE_DIR=str(blocked / "x")) == ""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentmerge.engine.blocks import merge_stack
 from agentmerge.errors import DataError
 from agentmerge.kernels import cpu
+from agentmerge.methods.base import MergeMethod
 from agentmerge.methods.registry import resolve_method
 from agentmerge.survey.fused import observe
-from agentmerge.survey.rounding import observe_rounding
+from agentmerge.survey.rounding import Rounding, observe_rounding
 from agentmerge.survey.statistic import Statistic, Survey
 from agentmerge.survey.sums import TreeSums
 from agentmerge.tensors import DTYPES, Block, Cast, Stack
@@ -24,7 +27,6 @@ from agentmerge.testing import assert_same_bits, random_stack
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentmerge.methods.base import MergeMethod
     from agentmerge.tensors import Array
 
 FLOATS = ("BF16", "F16", "F32")
@@ -73,6 +75,16 @@ class Case:
 
     method: MergeMethod
     stack: Stack
+
+
+class Plain(MergeMethod):
+    """A method without a kernel."""
+
+    name: Literal["plain"] = "plain"
+
+    def merge(self, stack: Stack, survey: Survey) -> Array:
+        merged: Array = stack.task_vectors().sum(axis=0) + stack.values(0)
+        return merged
 
 
 @contextmanager
@@ -154,11 +166,9 @@ def defined(case: Case, survey: Survey, cast: Cast) -> tuple[Array, Any]:
         return stored, observe_rounding(stack, merged, stored, cast, method.overlap.threshold)
 
 
-@settings(max_examples=500, deadline=None)
-@given(cases(), st.sampled_from(FLOATS), st.sampled_from(["nearest", "stochastic"]))
-def test_every_kernel_equals_its_definition(case: Case, dtype: str, rounding: Any) -> None:
-    cast, stack = Cast(dtype, rounding, seed=3), case.stack
-    out = np.full(stack.base.size, 7, DTYPES[dtype])
+def assert_kernels_fit(case: Case, cast: Cast) -> None:
+    stack = case.stack
+    out = np.full(stack.base.size, 7, DTYPES[cast.dtype])
     try:
         survey = folded(case)
         with np.errstate(all="ignore"):
@@ -168,3 +178,38 @@ def test_every_kernel_equals_its_definition(case: Case, dtype: str, rounding: An
     expected, expected_counts = defined(case, survey, cast)
     assert_same_bits(out, expected, case.method.name)
     assert counts == expected_counts
+    for question in case.method.after():
+        with definitions():
+            kept = question.observe(stack, expected.astype(np.float32), expected, cast)
+        with np.errstate(all="ignore"):
+            assert plain(question.fused(stack, out)) == plain(kept)
+
+
+@pytest.mark.parametrize("agents", [1, 17, 64])
+@pytest.mark.parametrize("config", METHODS, ids=str)
+def test_up_to_64_agents_are_merged(config: dict[str, Any], agents: int) -> None:
+    stack = random_stack(agents, elements=257, agents=agents, importance=True)
+    for wrappers in ((), ({"name": "calibrate"}, {"name": "dare"})):
+        assert_kernels_fit(Case(wrapped(wrappers, config, stack.names[0]), stack), Cast("BF16"))
+
+
+@settings(max_examples=500, deadline=None)
+@given(cases(), st.sampled_from(FLOATS), st.sampled_from(["nearest", "stochastic"]))
+def test_every_kernel_equals_its_definition(case: Case, dtype: str, rounding: Any) -> None:
+    assert_kernels_fit(case, Cast(dtype, rounding, seed=3))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
+@given(cases())
+@settings(max_examples=50, deadline=None)
+def test_what_has_no_kernel_is_cast_and_counted_by_one(dtype: str, rounding: Any, case: Case) -> None:
+    cast, stack, survey = Cast(dtype, rounding, seed=3), case.stack, Survey()
+    with definitions():
+        merged = stack.task_vectors().sum(axis=0) + stack.values(0)
+        expected = cast.apply(merged, stack.block.tensor.name, stack.block.start)
+        counts = observe_rounding(stack, merged, expected, cast, 1e-5)
+    out = np.full(stack.base.size, 7, DTYPES[dtype])
+    answers = merge_stack(Plain(), stack, survey, cast, out)
+    assert_same_bits(out, expected, "stored")
+    assert answers == {Rounding(1e-5): counts}

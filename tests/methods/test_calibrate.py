@@ -109,6 +109,14 @@ def test_an_agent_that_changed_nothing_takes_no_part(tmp_path: Path) -> None:
     assert record.learned["calibration_scale"] == pytest.approx(3)
 
 
+@pytest.mark.usefixtures("either_way")
+def test_where_no_agent_changed_anything_there_is_nothing_to_scale(stack_of: Any, merged: Any) -> None:
+    stack = stack_of([1, -0.0], [[1, -0.0], [1, -0.0]])
+    method = Calibrate(retention=1.5, then=Ram())
+    assert method.scale(survey_of(method, [stack])) == 1
+    assert_same_bits(merged(method, stack), stack.base, "base")
+
+
 def test_a_calibrated_merge_does_not_depend_on_the_inner_scale(stack_of: Any, merged: Any) -> None:
     stack = random_stack(2, elements=1000)
     found = [merged(Calibrate(then=TaskArithmetic(scale=scale)), stack) for scale in (0.25, 0.5, 2.0)]
@@ -128,6 +136,7 @@ def one_step_agents(folder: Path) -> Sources:
     return Sources(write_checkpoint(folder / "base", base), paths)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_nearest_bfloat16_rounding_undoes_the_scale_and_the_record_says_by_how_much(tmp_path: Path) -> None:
     """1.3 steps round to one step, everywhere."""
     sources = one_step_agents(tmp_path / "in")

@@ -72,11 +72,13 @@ def stacks_of(sources: Sources) -> list[Stack]:
 # the draws
 
 
+@pytest.mark.usefixtures("either_way")
 def test_kept_elements_are_divided_by_the_density_and_the_others_are_zero() -> None:
     stack = random_stack(3, elements=4097)
     assert_same_bits(drop(stack, 0.3, 7).task_vectors(), dropped_by_hand(stack, 0.3, 7), "tau'")
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("density", [0.1, 0.5, 0.9])
 def test_the_kept_fraction_is_near_the_density(stack_of: Any, density: float) -> None:
     n = 100_000
@@ -84,6 +86,7 @@ def test_the_kept_fraction_is_near_the_density(stack_of: Any, density: float) ->
     assert (np.abs(kept.mean(axis=1) - density) < 5 * np.sqrt(density * (1 - density) / n)).all()
 
 
+@pytest.mark.usefixtures("either_way")
 def test_agents_tensors_and_seeds_are_drawn_apart(stack_of: Any) -> None:
     n, masks = 20_000, []
     for tensor, seed in (("v", 0), ("w", 0), ("w", 1)):
@@ -168,6 +171,7 @@ def test_the_inner_limits_and_energies_are_those_of_the_dropped_task_vectors(tin
     assert tuple(agent.scale for agent in auto.survey.agents.values()) == scales_from(total, None)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_result_is_the_inner_methods_on_the_dropped_task_vectors(tiny: Sources, tmp_path: Path) -> None:
     method = Dare(density=0.4, seed=5, then=Ram(rescale=0.5))
     merge(tiny.recipe(method, output={"dtype": "float32"}), tmp_path / "out")

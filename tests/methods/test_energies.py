@@ -35,6 +35,7 @@ def energies(stack: Stack, shared: Any = "mean", power: float = 1.0) -> list[lis
 # by hand
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_three_energies(three: Stack) -> None:
     """The shared elements merge to (1 + 1) / 2 = 1 and (1 - 1 + 2) / 3 = 2/3."""
     unique, shared, kept = energies(three)
@@ -44,6 +45,7 @@ def test_the_three_energies(three: Stack) -> None:
     assert kept == [1 * 1 + 1 * third, 1 * 1 - 1 * third, 2 * third]
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     ("shared", "power", "expected"),
     [
@@ -66,6 +68,7 @@ def test_the_merge_by_hand_keeps_every_agents_change_that_has_unique_elements(th
     assert found @ c / (c @ c) == pytest.approx(1 / 3)  # nothing unique to make up for it
 
 
+@pytest.mark.usefixtures("either_way")
 def test_weights_come_before_the_energies(stack_of: Any) -> None:
     """With u = weight * tau: u_a = (1, 1), u_b = (0, 3); the shared element merges to 2."""
     stack = stack_of([0, 0], [[2, 2], [0, 1]], weights=(0.5, 3.0))
@@ -87,6 +90,7 @@ def test_lambda_is_at_least_0_and_at_most_the_bound(stack_of: Any, merged: Any) 
     np.testing.assert_array_equal(merged(Ram(rescale="auto", bound=0.5), foes), [0.5, 0.5, 0])
 
 
+@pytest.mark.usefixtures("either_way")
 def test_where_nothing_is_unique_lambda_is_1(stack_of: Any) -> None:
     same = stack_of([0, 0], [[1, 2], [1, 2]])
     assert scales_from(Energies(1e-5, "mean", 1.0).observe(same), None) == (1, 1)
@@ -156,6 +160,7 @@ def test_every_tensor_keeps_every_agents_change_with_scope_tensor(
 # as a statistic
 
 
+@pytest.mark.usefixtures("either_way")
 def test_any_division_gives_the_same_bits() -> None:
     stack, statistic = random_stack(0, elements=5 * LEAF + 3), Energies(1e-5, "elect", 0.5)
     expected = statistic.observe(stack)

@@ -12,6 +12,7 @@ from agentmerge.errors import AlignmentError, RecipeError
 from agentmerge.methods.fisher import Fisher, ImportanceNorm
 from agentmerge.testing import (
     Sources,
+    assert_contract,
     assert_same_bits,
     make_agents,
     random_base,
@@ -63,6 +64,7 @@ def numbers(golden: Path, whole: Any) -> Golden:
     return Golden(golden, whole)
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_float32_output_is_within_one_ulp_of_the_exact_formula_and_so_near_the_golden_file(
     golden: Path, numbers: Golden, tmp_path: Path, golden_recipe: Any, whole: Any, ulps: Any, kind: str
@@ -123,6 +125,11 @@ def test_a_weight_multiplies_the_importance(stack_of: Any, merged: Any) -> None:
     np.testing.assert_array_equal(merged(Fisher(floor=0), important), expected)
 
 
+def test_the_floor_is_added_to_every_importance(stack_of: Any, merged: Any) -> None:
+    stack = stack_of([0, 0], [[4, 0], [0, 4]], importance=[[2, 0], [0, 2]])
+    np.testing.assert_array_equal(merged(Fisher(floor=1), stack), [4 * 3 / 4, 4 * 3 / 4])
+
+
 def test_a_common_weight_cancels_and_scale_does_not(stack_of: Any, merged: Any) -> None:
     rows = ([0, 0], [[4, 2], [0, 1]])
     importance = [[1, 2], [3, 2]]
@@ -157,6 +164,7 @@ def test_an_agent_of_no_importance_anywhere_has_no_say_even_when_normalized_with
     np.testing.assert_array_equal(merged(Fisher(floor=0, normalize=True), silent), [0, 0])
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_norm_is_over_all_merged_elements(stack_of: Any) -> None:
     left = stack_of([0, 0], [[1, 1]], "left", importance=[[3, 0]])
     right = stack_of([0], [[1]], "right", importance=[[4]])
@@ -233,5 +241,5 @@ def test_another_importance_does_not_resume_and_is_named_in_the_record(tmp_path:
 
 
 @pytest.mark.parametrize("method", [Fisher(), Fisher(normalize=True, scale=0.7)], ids=["plain", "normalized"])
-def test_the_contract_is_kept(assert_contract_with_importance: Any, method: Fisher) -> None:
-    assert_contract_with_importance(method, weights=(0.5, 1.0, 1.7))
+def test_the_contract_is_kept(method: Fisher) -> None:
+    assert_contract(method, weights=(0.5, 1.0, 1.7))

@@ -203,18 +203,12 @@ def test_weights_alone_make_the_record_tell_how_many_survived(tiny: Sources, tmp
         Ram(name="ram", shared="elect", shared_power=0.5),
         Ram(rescale="auto"),
         Ram(rescale="auto", scope="tensor", shared="elect", bound=1.5),
+        Ram(rescale="auto", shared="importance"),
     ],
-    ids=["sum", "elect", "auto", "auto-tensor-elect"],
+    ids=["sum", "elect", "auto", "auto-tensor-elect", "auto-importance"],
 )
 def test_the_contract_is_kept(method: Ram) -> None:
     assert_contract(method, weights=(0.5, 1.0, 1.7))
-
-
-@pytest.mark.parametrize(
-    "method", [Ram(shared="importance"), Ram(shared="importance", rescale="auto")], ids=["plus", "auto"]
-)
-def test_the_contract_is_kept_with_importance(assert_contract_with_importance: Any, method: Ram) -> None:
-    assert_contract_with_importance(method, weights=(0.5, 1.0, 1.7))
 
 
 def test_each_threshold_of_a_recipe_measures_its_own_energies_over_the_whole_model(

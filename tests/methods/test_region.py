@@ -85,6 +85,7 @@ def test_the_agent_is_checked_inside_a_wrapper_too(tiny: Sources) -> None:
             Recipe.parse(tiny.recipe({"name": wrapper, "then": {"name": "region", "agent": "tol"}}))
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_diluted_region_is_largely_lost_in_bfloat16(inputs: Path, tmp_path: Path, golden_recipe: Any) -> None:
     """The paper's figure 3 with real rounding: a third of a small change rounds back to the base."""
     method = {"name": "region", "agent": "code", "keep": "unique"}

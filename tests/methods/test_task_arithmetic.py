@@ -34,6 +34,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_the_float32_output_is_within_two_ulp_of_mergelm(
     golden: Path, tmp_path: Path, golden_recipe: Any, ulps: Any, reference: str
@@ -86,7 +87,7 @@ def test_linear_with_equal_weights_is_task_arithmetic_at_one_over_n(
     stack = random_stack(seed, agents=agents, elements=300, dtypes=("BF16", "F32"), weights=(weight,) * agents)
     mean, scaled = merged(Linear(), stack), merged(TaskArithmetic(scale=1 / (agents * weight)), stack)
     largest = np.abs(stack.task_vectors()).max(axis=0)
-    assert (np.abs(mean - scaled) <= 2**-21 * (largest + np.abs(mean))).all()
+    assert (np.abs(mean - scaled) <= 2**-21 * (largest + np.abs(mean)) + 1e-44).all()  # or of a subnormal number
 
 
 @given(seed=st.integers(0, 10_000), agents=st.integers(1, 5), dtype=st.sampled_from(["f4", ml_dtypes.bfloat16]))

@@ -37,6 +37,7 @@ REFERENCES = {  # MergeLM's mask rate and scale
 }
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_the_float32_output_is_within_two_ulp_of_mergelm(
     golden: Path, tmp_path: Path, golden_recipe: Any, ulps: Any, reference: str
@@ -59,6 +60,7 @@ def test_the_smallest_magnitudes_are_dropped_and_those_equal_to_the_limit_kept(s
     np.testing.assert_array_equal(merged(Ties(density=0.4), stack_of(np.zeros(10), [tau])), kept)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_record_tells_the_limit_and_how_many_elements_are_equal_to_it(tmp_path: Path) -> None:
     tau = np.array([1, -3, 0, 5, 2, 3, -2, 1, 4, -3], np.float32)
     sources = by_hand(tmp_path, np.zeros(10, np.float32), a=tau, b=-tau[::-1] * np.float32(0.5))
@@ -91,6 +93,7 @@ def test_with_many_exact_zeros_all_real_changes_are_kept_and_nothing_else(
     assert trim == {"smallest_kept": 0.0, "ties": 0}
 
 
+@pytest.mark.usefixtures("either_way")
 def test_scope_tensor_ranks_each_tensor_by_itself(stack_of: Any) -> None:
     small = stack_of([0, 0, 0, 0], [[1, 2, 3, 4]], "small")
     large = stack_of([0, 0, 0, 0], [[10, 20, 30, 40]], "large")
@@ -129,6 +132,7 @@ def test_a_sum_of_zero_takes_the_checkpoints_majority_sign_or_keeps_the_base(
     np.testing.assert_array_equal(merged(Ties(density=1, zero_sign=zero_sign), stack), expected)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_majority_is_that_of_the_whole_checkpoint(stack_of: Any) -> None:
     torn = stack_of([0], [[2], [-2]], "torn")
     others = stack_of([0, 0], [[-1, -1], [-1, 0]], "others")

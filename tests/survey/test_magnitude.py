@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentmerge.kernels import cpu
 from agentmerge.survey.magnitude import (
     EVERYWHERE,
     LOW_BITS,
@@ -75,8 +76,11 @@ def test_every_rank_and_any_division_agree_with_sorting(
         assert equal == int((row == expected).sum())
 
 
+@pytest.mark.parametrize("compiled", [True, False], ids=["kernels", "definitions"])
 @pytest.mark.parametrize("k", [1, 1000, 4000, 3 * LEAF + 5])
-def test_bfloat16_agents_with_many_equal_magnitudes(k: int) -> None:
+def test_bfloat16_agents_with_many_equal_magnitudes(k: int, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(cpu, "supports", lambda *_, **__: False)
     stack = random_stack(1, elements=3 * LEAF + 5, dtypes=("BF16",))
     pieces = list(stack.pieces(LEAF))
     for row, (found, equal) in zip(np.abs(stack.task_vectors()), kth(pieces, k), strict=True):

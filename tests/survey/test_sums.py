@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import pairwise, permutations
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
@@ -110,9 +110,10 @@ def test_a_part_of_one_tensor_does_not_join_anothers() -> None:
 
 
 def test_tensors_are_added_in_the_order_of_their_names() -> None:
-    parts = {name: tree_sums(np.array([[value]]), name, 0) for name, value in (("b", 1.0), ("a", 1e16), ("c", -1e16))}
-    expected = (0 + 1e16 + 1.0) + -1e16
-    for order in ("abc", "cba", "bca"):
+    parts = {name: tree_sums(np.array([[value]]), name, 0) for name, value in (("a", 1e16), ("b", 3.0), ("c", -1e16))}
+    expected = (1e16 + 3.0) + -1e16
+    assert expected == 4 != (1e16 + -1e16) + 3.0
+    for order in permutations("abc"):
         total = TreeSums(1)
         for name in order:
             total += parts[name]

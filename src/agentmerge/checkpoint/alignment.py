@@ -33,6 +33,7 @@ def align(
     missing_allowed: bool,
     extra_allowed: bool,
     excused: Collection[tuple[str, str]] = (),
+    hints: Collection[str] = (),
 ) -> Alignment:
     """Match tensors by name.
 
@@ -42,6 +43,7 @@ def align(
         missing_allowed: a tensor that an agent lacks counts as unchanged by it.
         extra_allowed: a tensor that the base lacks is left out.
         excused: (tensor, agent) pairs that are not read, so need not match.
+        hints: why names could not be matched, for the message.
 
     Raises:
         AlignmentError: tensors are missing or extra without leave, or differ in shape or kind of number.
@@ -56,8 +58,11 @@ def align(
         for agent, source in agents.items()
         if (extra := tuple(name for name in source.specs if name not in base.specs))
     }
-    _check_missing(base, lacking, missing_allowed, excused)
-    _check_extra(ignored, extra_allowed)
+    try:
+        _check_missing(base, lacking, missing_allowed, excused)
+        _check_extra(ignored, extra_allowed)
+    except AlignmentError as error:
+        raise AlignmentError("\n".join([str(error), *(hint for hint in hints if hint)])) from None
     for agent, source in agents.items():
         for name in base.specs.keys() & source.specs.keys():
             if (name, agent) not in excused:

@@ -1,43 +1,33 @@
-"""Quantised checkpoints: FP8 is read as bfloat16, everything else is refused. Knows no agents.
+"""FP8 checkpoints read as bfloat16. Knows no agents.
 
     weight[r, c] = bfloat16(float32(stored[r, c]) * scale of its block, row or tensor)
 
-Two layouts: DeepSeek's, and transformers' fine-grained FP8 (X.weight_scale_inv, one factor per block of 128 x 128; in
-spite of its name it multiplies), and compressed-tensors' (X.weight_scale: one per tensor, per row or per block). They
-are rounded to bfloat16, as the published conversions do: an agent trained from such a conversion then differs from its
-base only where training changed it.
+The layouts: DeepSeek's and transformers' fine-grained FP8 (X.weight_scale_inv, one factor per block of 128 x 128; in
+spite of its name it multiplies), compressed-tensors' and ModelOpt's (X.weight_scale: one per tensor, per row, per group
+of columns or per block). They are rounded to bfloat16, as the published conversions do: an agent trained from such a
+conversion then differs from its base only where training changed it.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agentmerge.checkpoint.packed import DEQUANTISE, SCALES, quantisation, refuse_packed
 from agentmerge.checkpoint.views import View
 from agentmerge.errors import SourceError
-from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
+from agentmerge.tensors import DTYPES, LEAF, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agentmerge.checkpoint.reader import Opened
 
-SCALES = (".weight_scale_inv", ".weight_scale")
-DROPPED = (".input_scale", ".output_scale", ".k_scale", ".v_scale")
+DROPPED = (".input_scale", ".input_scale_ub", ".output_scale", ".q_scale", ".k_scale", ".v_scale", ".kv_scale")
 """Activation and cache scales, which a bfloat16 model has no use for."""
-PACKED = {
-    ".qweight": "GPTQ or AWQ",
-    ".qzeros": "GPTQ or AWQ",
-    ".weight_packed": "packed compressed-tensors",
-    ".absmax": "bitsandbytes",
-    ".quant_state.bitsandbytes__nf4": "bitsandbytes",
-    ".quant_state.bitsandbytes__fp4": "bitsandbytes",
-    ".SCB": "bitsandbytes",
-}
-DEQUANTISE = (
-    "Use the unquantised checkpoint, or load this one with transformers, dequantise it and save it in bfloat16."
-)
+STEP = 32 * LEAF  # elements dequantised at a time
 
 
 def dequantised(checkpoint: Opened, config: Mapping[str, Any]) -> Opened:
@@ -56,109 +46,121 @@ def dequantised(checkpoint: Opened, config: Mapping[str, Any]) -> Opened:
         return checkpoint
     scales = {name: _scale_of(checkpoint, name) for name in weights}
     left_out = {*scales.values(), *(name for name in checkpoint.specs if name.endswith(DROPPED))}
-    block = _block_size(config)
-    for name, scale in scales.items():
-        _check_shape(checkpoint, name, scale, block)
+    block = block_size(config)
+    grids = {name: _grid(checkpoint, name, scale, block) for name, scale in scales.items()}
     specs = {
         name: TensorSpec(name, "BF16", spec.shape) if name in weights else spec
         for name, spec in checkpoint.specs.items()
         if name not in left_out
     }
-    return Dequantised(checkpoint, specs, scales, block)
-
-
-def refuse_packed(checkpoint: Opened, config: Mapping[str, Any]) -> None:
-    """Raise SourceError for weights that are packed: GPTQ, AWQ, bitsandbytes and the like."""
-    for name in checkpoint.specs:
-        for suffix, kind in PACKED.items():
-            if name.endswith(suffix):
-                raise SourceError(
-                    f"{checkpoint.source}: {name}: found {kind} weights, expected plain ones. {DEQUANTISE}"
-                )
-    quantisation = config.get("quantization_config") or config.get("compression_config")
-    method = quantisation.get("quant_method") if isinstance(quantisation, dict) else None
-    if method in ("gptq", "awq", "bitsandbytes", "hqq", "aqlm", "quanto", "eetq", "vptq", "higgs", "mxfp4", "torchao"):
-        raise SourceError(
-            f"{checkpoint.source}: config.json says quant_method {method!r}, expected plain weights. {DEQUANTISE}"
-        )
+    return Dequantised(checkpoint, specs, scales, grids)
 
 
 class Dequantised(View):
-    """FP8 weights as bfloat16."""
+    """FP8 weights as bfloat16; the scales are read with each block."""
 
     def __init__(
-        self, inner: Opened, specs: Mapping[str, TensorSpec], scales: Mapping[str, str], block: tuple[int, int]
+        self,
+        inner: Opened,
+        specs: Mapping[str, TensorSpec],
+        scales: Mapping[str, str],
+        grids: Mapping[str, tuple[int, int, int, int]],
     ) -> None:
+        """See the class.
+
+        Args:
+            inner: the stored checkpoint.
+            specs: the tensors of the view.
+            scales: weight to scale tensor.
+            grids: weight to (rows, columns of a matrix, rows and columns that share a factor).
+        """
         super().__init__(inner, specs, (f"{inner.source}: {len(scales)} FP8 tensors are read as bfloat16",))
-        self._block = block
-        self._factors = {name: _read_whole(inner, scale) for name, scale in scales.items()}
+        self._scales, self._grids = scales, grids
 
     def read(self, block: Block, out: Array | None = None) -> Array:
         """See Checkpoint.read."""
         name = block.tensor.name
-        if name not in self._factors:
+        if name not in self._scales:
             return self._inner.read(block, out)
         out = np.empty(block.elements, DTYPES["BF16"]) if out is None else out
-        stored = self._inner.read(Block(self._inner.specs[name], block.start, block.stop)).astype(np.float32)
-        out[:] = (stored * self._factor(name, block)).astype(out.dtype)
+        spec = self._inner.specs[name]
+        for start in range(block.start, block.stop, STEP):
+            part = Block(spec, start, min(start + STEP, block.stop))
+            values = self._inner.read(part).astype(np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):
+                values *= self._factors(name, part)
+                out[start - block.start : part.stop - block.start] = values.astype(out.dtype)
         return out
 
     def expect(self, block: Block) -> None:
         """See View.expect."""
         self._inner.expect(block)
 
-    def _factor(self, name: str, block: Block) -> Array:
-        """The scale of each element, float32 [n]."""
-        factors, columns = self._factors[name], self.specs[name].shape[-1]
-        rows_of, columns_of = _steps(self.specs[name].shape, factors.shape, self._block)
-        index = np.arange(block.start, block.stop)
-        rows, within = index // columns, index % columns
-        flat: Array = factors.reshape(-1, factors.shape[-1] if factors.ndim > 1 else 1)
-        found: Array = flat[
-            np.minimum(rows // rows_of, len(flat) - 1), np.minimum(within // columns_of, flat.shape[1] - 1)
-        ]
-        return found
+    def _factors(self, name: str, part: Block) -> Array:
+        """The scale of each element of a block, float32 [n]."""
+        rows, columns, height, width = self._grids[name]
+        scale = self._inner.specs[self._scales[name]]
+        if scale.elements == 1:
+            return self._inner.read(Block(scale, 0, 1)).astype(np.float32)
+        across, down = -(-columns // width), -(-rows // height)
+        first, last = part.start // columns, -(-part.stop // columns)
+        index = np.arange(first, last)
+        of_row = index // rows * down + index % rows // height  # a stack has its matrices' factors one after another
+        low, high = int(of_row[0]), int(of_row[-1]) + 1
+        stored = self._inner.read(Block(scale, low * across, high * across)).astype(np.float32)
+        wide = np.repeat(stored.reshape(-1, across), width, axis=1)[:, :columns]
+        flat: Array = wide[of_row - low].reshape(-1)
+        return flat[part.start - first * columns : part.stop - first * columns]
 
 
-def _steps(shape: tuple[int, ...], factors: tuple[int, ...], block: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns that share a factor."""
-    rows, columns = int(np.prod(shape[:-1])), shape[-1]
-    if int(np.prod(factors)) == 1:
-        return rows, columns
-    if factors in ((rows,), (rows, 1)):
-        return 1, columns
-    return block
+def block_size(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows and columns that share a factor by the config; DeepSeek's 128 x 128 where it names none."""
+    section = quantisation(config)
+    found: Any = section.get("weight_block_size")
+    groups = section.get("config_groups")
+    for group in groups.values() if isinstance(groups, dict) else ():
+        weights = group.get("weights") if isinstance(group, dict) else None
+        if isinstance(weights, dict) and weights.get("block_structure"):
+            found = found or weights["block_structure"]
+        elif isinstance(weights, dict) and weights.get("group_size"):
+            found = found or [1, weights["group_size"]]
+    if found is None:
+        return 128, 128
+    if isinstance(found, list) and len(found) == 2 and all(type(n) is int and n > 0 for n in found):
+        return found[0], found[1]
+    raise SourceError(f"config.json: its FP8 block size is {found!r}, expected [rows, columns]. {DEQUANTISE}")
 
 
-def _check_shape(checkpoint: Opened, name: str, scale: str, block: tuple[int, int]) -> None:
+def _grid(checkpoint: Opened, name: str, scale: str, block: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Rows, columns, and how many of each share a factor."""
     shape, found = checkpoint.specs[name].shape, checkpoint.specs[scale].shape
-    rows = int(np.prod(shape[:-1]))
-    blocks = (-(-rows // block[0]), -(-shape[-1] // block[1])) if shape else ()
-    if len(shape) != 2 or (int(np.prod(found)) != 1 and found not in ((rows,), (rows, 1), blocks)):
-        raise SourceError(
-            f"{checkpoint.source}: {scale} has shape {list(found)}, expected 1, [{rows}, 1] or {list(blocks)} for "
-            f"{name} of shape {list(shape)}. {DEQUANTISE}"
-        )
-
-
-def _scale_of(checkpoint: Opened, name: str) -> str:
-    stem = name.removesuffix(".weight")
-    for suffix in SCALES:
-        if stem + suffix in checkpoint.specs:
-            return stem + suffix
+    if prod(found) == 1 and shape:
+        return prod(shape[:-1]), shape[-1], prod(shape[:-1]), shape[-1]
+    wanted: tuple[int, ...] = ()
+    if len(shape) >= 2:
+        stack, (rows, columns) = shape[:-2], shape[-2:]
+        wanted = (*stack, -(-rows // block[0]), -(-columns // block[1]))
+        if found == wanted:
+            return rows, columns, *block
+        if found in (shape[:-1], (*shape[:-1], 1)):
+            return rows, columns, 1, columns
     raise SourceError(
-        f"{checkpoint.source}: {name} is {checkpoint.specs[name].dtype} without a scale tensor. {DEQUANTISE}"
+        f"{checkpoint.source}: {scale} has shape {list(found)}, expected one number, one per row or {list(wanted)} for "
+        f"{name} of shape {list(shape)} in blocks of {block[0]} x {block[1]}. {DEQUANTISE}"
     )
 
 
-def _block_size(config: Mapping[str, Any]) -> tuple[int, int]:
-    quantisation = config.get("quantization_config") or {}
-    found = quantisation.get("weight_block_size") or [128, 128]
-    return int(found[0]), int(found[1])
-
-
-def _read_whole(checkpoint: Opened, name: str) -> Array:
-    spec = checkpoint.specs[name]
-    values: Array = checkpoint.read(Block(spec, 0, spec.elements)).astype(np.float32)
-    shaped: Array = values.reshape(spec.shape or (1,))
-    return shaped
+def _scale_of(checkpoint: Opened, name: str) -> str:
+    for suffix in SCALES:
+        if name + suffix in checkpoint.specs:
+            scale = checkpoint.specs[name + suffix]
+            if scale.dtype not in ("F32", "F16", "BF16", "F64"):
+                raise SourceError(
+                    f"{checkpoint.source}: {scale.name} is {scale.dtype}, expected a scale in F32, BF16 or F16. "
+                    f"{DEQUANTISE}"
+                )
+            return name + suffix
+    raise SourceError(
+        f"{checkpoint.source}: {name} is {checkpoint.specs[name].dtype}, expected a scale tensor {name}_scale_inv or "
+        f"{name}_scale beside it. {DEQUANTISE}"
+    )

@@ -25,6 +25,7 @@ ADAPTER = "adapter_model.safetensors"
 OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".gguf")
 NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
 HUB_ID = re.compile(r"(?:hf://)?(?P<id>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+UNPACK = "GGUF weights are quantised or laid out anew: merge the safetensors checkpoint that they were made from."
 UNFINISHED = "Finish the download (`hf download` fetches only what is missing), or correct the index."
 
 
@@ -253,7 +254,10 @@ def _refuse_other_formats(folder: Path, names: list[str]) -> NoReturn:
     others = [name for name in names if name.endswith(OTHER_FORMATS)]
     others = [name for name in others if not any(fnmatchcase(name, pattern) for pattern in NOT_WEIGHTS)]
     if others:
-        raise SourceError(f"{folder}: found only {shortened(others)}, expected safetensors. {CONVERT}")
+        gguf = all(name.endswith(".gguf") for name in others)
+        raise SourceError(
+            f"{folder}: found only {shortened(others)}, expected safetensors. {UNPACK if gguf else CONVERT}"
+        )
     found = shortened(names) or "an empty folder"
     raise SourceError(f"{folder}: found {found}, expected a .safetensors file. Check the path.")
 

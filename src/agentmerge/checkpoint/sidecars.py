@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import SourceError
@@ -24,25 +25,29 @@ WEIGHTS = (
     ".npz",
     ".pkl",
 )
-NOT_COPIED = {
-    "README.md",
-    "merge_record.json",
-    "model.safetensors.index.json",
-    "pytorch_model.bin.index.json",
-}
-TRAINING = ("optimizer", "scheduler", "trainer_state", "training_args", "rng_state", "events.out")
+NOT_COPIED = {"README.md", "merge_record.json", "adapter_config.json"}
+"""An adapter_config.json makes transformers look for an adapter's weights."""
+QUANTISED = {"hf_quant_config.json", "quantize_config.json", "quant_config.json"}
+"""What engines read of a quantisation that the output does not have."""
+INDEX = re.compile(r"\.(?:safetensors|bin|h5|msgpack|pt|pth)\.index\b.*\.json$")
+TRAINING = (
+    "optimizer", "scheduler", "trainer_state", "training_args", "rng_state", "events.out", "zero_to_fp32", "global_step",
+)  # fmt: skip
 TOKENIZER = (
-    "tokenizer", "vocab.", "merges.txt", "special_tokens_map", "added_tokens", "chat_template", "spiece.",
+    "tokenizer", "tokenization_", "vocab.", "merges.txt", "special_tokens_map", "added_tokens", "chat_template", "spiece.",
     "sentencepiece", "tekken.json",
 )  # fmt: skip
 LARGEST = 256 << 20  # bytes; a side file beyond this is weights under another name
+BOTH = ("tie_word_embeddings",)
+"""transformers reads it of the whole config, vLLM of the language model's part."""
 DTYPE_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def side_files(base: Path, tokenizer: Path | None = None) -> dict[str, bytes]:
     """Every side file of the base by its relative path; the tokenizer's from another folder where one is given.
 
-    Weights, training state, hidden files, README.md and earlier merge records stay behind.
+    Weights and their indices, training state, adapters, quantisation, hidden files, README.md and earlier merge records
+    stay behind.
 
     Raises:
         SourceError: a file can't be read.
@@ -56,6 +61,11 @@ def side_files(base: Path, tokenizer: Path | None = None) -> dict[str, bytes]:
 def is_tokenizer(name: str) -> bool:
     """Whether a relative path belongs to the tokenizer or its chat template."""
     return name.rpartition("/")[2].startswith(TOKENIZER) or name.startswith("additional_chat_templates/")
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether any file of a tokenizer lies in a folder."""
+    return any(is_tokenizer(path.name) for path in folder.iterdir())
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -95,7 +105,8 @@ def output_config(config: bytes, dtype: str, changes: Mapping[str, Any]) -> byte
     Args:
         config: the base's.
         dtype: in the config's spelling.
-        changes: key to value, None to take the key out; set in text_config too where that has the key.
+        changes: key to value, None to take the key out; set in text_config too where that has the key, and in both
+            for a key of BOTH.
     """
     data = json.loads(config)
     changed = _set_dtype(data, dtype) | _set_keys(data, changes)
@@ -119,8 +130,8 @@ def _set_keys(data: dict[str, Any], changes: Mapping[str, Any]) -> bool:
     before = json.dumps(data)
     text = data.get("text_config")
     for key, value in changes.items():
-        inside = [section for section in (text,) if isinstance(section, dict) and key in section]
-        for section in inside if inside and key not in data else [*inside, data]:
+        inside = [section for section in (text,) if isinstance(section, dict) and (key in section or key in BOTH)]
+        for section in inside if inside and key not in data and key not in BOTH else [*inside, data]:
             if value is None:
                 section.pop(key, None)
             else:
@@ -131,7 +142,7 @@ def _set_keys(data: dict[str, Any], changes: Mapping[str, Any]) -> bool:
 def _walk(folder: Path, prefix: str = "") -> Iterator[tuple[str, Path]]:
     for path in sorted(folder.iterdir()):
         name = prefix + path.name
-        if path.name.startswith(".") or name in NOT_COPIED or path.name.startswith(TRAINING):
+        if path.name.startswith((".", *TRAINING)) or name in NOT_COPIED | QUANTISED or INDEX.search(path.name):
             continue
         if path.is_dir() and not path.is_symlink() and not _holds_weights(path):
             yield from _walk(path, f"{name}/")

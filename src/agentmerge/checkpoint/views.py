@@ -10,7 +10,7 @@ import numpy as np
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from agentmerge.checkpoint.reader import Opened, SourceFile
@@ -63,9 +63,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A flat range of a stored tensor."""
+    """A flat range of a stored tensor, or zeros where no checkpoint is named."""
 
-    checkpoint: Opened
+    checkpoint: Opened | None
     tensor: str
     start: int
     elements: int
@@ -100,11 +100,13 @@ class Composed(View):
         out = np.empty(block.elements, DTYPES[spec.dtype]) if out is None else out
         for piece, part, at in self._parts(block):
             room = out[at : at + part.elements]
-            stored = piece.checkpoint.specs[piece.tensor].dtype
-            if stored == spec.dtype:
+            if piece.checkpoint is None:
+                room.fill(0)
+            elif piece.checkpoint.specs[piece.tensor].dtype == spec.dtype:
                 piece.checkpoint.read(part, room)
             else:
-                room[:] = piece.checkpoint.read(part).astype(room.dtype)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    room[:] = piece.checkpoint.read(part).astype(room.dtype)
         return out
 
     def expect(self, block: Block) -> None:
@@ -113,7 +115,8 @@ class Composed(View):
             self._inner.expect(block)
             return
         for piece, part, _ in self._parts(block):
-            piece.checkpoint.expect(part)
+            if piece.checkpoint is not None:
+                piece.checkpoint.expect(part)
 
     def _parts(self, block: Block) -> Iterator[tuple[Piece, Block, int]]:
         """The stored blocks that a block of the view is made of, and where each begins in it."""
@@ -121,10 +124,23 @@ class Composed(View):
         for piece in self._pieces[block.tensor.name]:
             low, high = max(block.start, first), min(block.stop, first + piece.elements)
             if low < high:
-                spec = piece.checkpoint.specs[piece.tensor]
+                spec = block.tensor if piece.checkpoint is None else piece.checkpoint.specs[piece.tensor]
                 shift = piece.start - first
                 yield piece, Block(spec, low + shift, high + shift), low - block.start
             first += piece.elements
+
+
+def without(checkpoint: Opened, left_out: Container[str], notes: tuple[str, ...] = ()) -> Composed:
+    """The checkpoint without some of its tensors."""
+    return Composed(checkpoint, {n: s for n, s in checkpoint.specs.items() if n not in left_out}, {}, notes)
+
+
+def widest(dtypes: Iterable[str]) -> str:
+    """A dtype that holds the numbers of all these exactly, so that tensors laid together keep every bit."""
+    found = set(dtypes)
+    if len(found) == 1:
+        return found.pop()
+    return "F64" if "F64" in found else "F32"
 
 
 def whole(checkpoint: Opened, tensor: str) -> tuple[Piece, ...]:

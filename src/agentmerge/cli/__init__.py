@@ -9,6 +9,7 @@ import typer
 
 from agentmerge._version import __version__
 from agentmerge.cli.convert import convert
+from agentmerge.cli.demo import demo
 from agentmerge.cli.importance import importance
 from agentmerge.cli.inspect import inspect
 from agentmerge.cli.merge import merge
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (merge, probe, inspect, methods, schema, synth, importance, convert):
+for command in (merge, probe, inspect, methods, schema, synth, importance, convert, demo):
     app.command()(command)
 
 

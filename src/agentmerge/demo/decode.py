@@ -40,9 +40,10 @@ class Agent:
         import torch
         import transformers
 
-        transformers.utils.logging.disable_progress_bar()
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        return cls(model.eval(), transformers.AutoTokenizer.from_pretrained(folder, padding_side="left"))
+        library: Any = transformers
+        library.utils.logging.disable_progress_bar()
+        model = library.AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32)
+        return cls(model.eval(), library.AutoTokenizer.from_pretrained(folder, padding_side="left"))
 
     def answers(self, prompts: Sequence[str]) -> list[tuple[str, bool]]:
         """The greedy answer to every prompt, and whether it was finished; prompts of like length share a batch."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agentmerge.checkpoint.alignment import Alignment, align
 from agentmerge.checkpoint.layout import Layout, Place, plan_layout
-from agentmerge.checkpoint.naming import renamed_like
 from agentmerge.checkpoint.reader import open_checkpoint
 from agentmerge.engine.prepare import prepare
 from agentmerge.engine.rules import Decision, Rules
@@ -21,7 +20,7 @@ from agentmerge.recipe import OUTPUT_DTYPES
 from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from agentmerge.checkpoint.reader import Opened
@@ -70,7 +69,7 @@ class Plan:
             base = self._opened(recipe.base, "base")
             agents = {n: self._opened(recipe.agents[n].source, f"agent '{n}'") for n in self.names}
             _refuse_same_source({"base": base, **agents})
-            self.prepared = prepare(base, agents, recipe.inputs)
+            self.prepared = prepare(base, agents, recipe.inputs, reads=reader_of(recipe))
             self.base, self.agents = self.prepared.base, self.prepared.agents
             self.extra = {"importance": self._importance()} if "importance" in recipe.method.reads else {}
             self._decide()
@@ -101,10 +100,10 @@ class Plan:
             missing_allowed=inputs.missing == "base",
             extra_allowed=inputs.extra == "ignore",
             excused=_unread(decisions, self.names),
+            hints=self.prepared.hints,
         )
         unused = rules.unused()
-        heads = self.prepared.heads
-        self.tied = heads if heads.head else None
+        self.tied = self.prepared.tied
         self.warnings = [*(f"rule {rule!r} matches no tensor" for rule in unused), *self.prepared.warnings]
         for source in self._sources:
             self.warnings += source.warnings
@@ -148,7 +147,7 @@ class Plan:
         """Open every agent's importance; its tensors are matched when the tasks are known."""
         sources = [(name, self.recipe.agents[name].importance or "") for name in self.names]
         opened = [(name, self._opened(source, f"agents.{name}.importance")) for name, source in sources]
-        return tuple(renamed_like(self.base, source, f"agents.{name}.importance") for name, source in opened)
+        return tuple(self.prepared.importance(source, f"agents.{name}.importance") for name, source in opened)
 
     def _is_tied_head(self, spec: TensorSpec) -> bool:
         return self.tied is not None and spec.name == self.tied.head
@@ -304,6 +303,17 @@ class Plan:
 def _sees_all(task: Task) -> bool:
     """Whether the task's method must see its tensor whole."""
     return task.method is not None and task.method.reach_of(task.tensor) == "tensor"
+
+
+def reader_of(recipe: Recipe) -> Callable[[str, str], bool]:
+    """Whether any task reads a tensor of an agent, by the recipe's rules."""
+    rules = Rules(recipe)
+
+    def reads(tensor: str, agent: str) -> bool:
+        decision = rules.decide(tensor)
+        return agent not in decision.skip and decision.take in (None, agent)
+
+    return reads
 
 
 def _unread(decisions: dict[str, Decision], names: tuple[str, ...]) -> set[tuple[str, str]]:

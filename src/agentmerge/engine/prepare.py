@@ -5,19 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.checkpoint.configs import config_differences, template_differences
-from agentmerge.checkpoint.heads import Heads, Tie, aligned_heads
+from agentmerge.checkpoint.configs import Difference, config_differences, file_differences, missing_code
+from agentmerge.checkpoint.heads import Pair, Tie, base_form, like_base, tie_flag, with_head
 from agentmerge.checkpoint.naming import renamed_like
+from agentmerge.checkpoint.packed import quantisation
 from agentmerge.checkpoint.quantised import dequantised
-from agentmerge.checkpoint.sidecars import read_config
-from agentmerge.checkpoint.vocab import aligned_vocabulary
-from agentmerge.errors import AlignmentError
+from agentmerge.checkpoint.sidecars import has_tokenizer, read_config
+from agentmerge.checkpoint.tokens import compare, few, token_ids
+from agentmerge.checkpoint.vocab import aligned_vocabulary, laid_like, rows_of
+from agentmerge.errors import AlignmentError, MergeError, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from agentmerge.checkpoint.reader import Opened
+    from agentmerge.checkpoint.vocab import Tell
     from agentmerge.recipe import Inputs
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Where the output stores one tensor under two names."""
+
+    embedding: str
+    head: str
 
 
 @dataclass(frozen=True)
@@ -26,68 +37,236 @@ class Prepared:
 
     base: Opened
     agents: dict[str, Opened]
-    heads: Heads
+    pair: Pair | None
+    """Embedding and head of the base."""
+    tied: Heads | None
+    """Where the output stores one tensor under two names."""
     ties: tuple[Tie, ...]
-    config: Mapping[str, Any]
-    """The base's config.json as read."""
+    """To be checked when the data is read."""
+    inputs: Inputs
     config_changes: dict[str, Any] = field(default_factory=dict)
     """What the output's config says otherwise; None takes a key out."""
     tokenizer_from: str = "base"
     warnings: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    """Why an agent's names were not matched with the base's."""
+
+    def importance(self, source: Opened, who: str) -> Opened:
+        """An agent's importance seen as the agent itself is: names, experts, head and rows."""
+        source = renamed_like(self.base, source, who).checkpoint
+        if self.pair is not None and self.pair.head in self.base.specs and self.pair.embedding in source.specs:
+            source = with_head(source, self.pair, who)
+        return laid_like(source, self.base, zero=True)
 
 
-def prepare(base: Opened, agents: Mapping[str, Opened], inputs: Inputs) -> Prepared:
+def prepare(
+    base: Opened,
+    agents: Mapping[str, Opened],
+    inputs: Inputs,
+    *,
+    reads: Callable[[str, str], bool] = lambda tensor, agent: True,
+    tell: Tell | None = None,
+) -> Prepared:
     """Bring every source into the base's form, or say why that can't be done.
 
     Args:
         base: as opened.
         agents: by name, as opened.
         inputs: what is allowed.
+        reads: (tensor, agent): whether any task reads it.
+        tell: is given every error of an agent, which is then left out; None raises the first.
 
     Raises:
-        MergeError: the first thing that can't be made alike.
+        MergeError: the first thing that can't be made alike, of the base in any case.
     """
-    configs = {"base": read_config(base.folder), **{n: read_config(a.folder) for n, a in agents.items()}}
-    warnings = check_configs(base, agents, configs, inputs)
-    plain = {n: dequantised(s, configs[n]) for n, s in {"base": base, **agents}.items()}
-    changes: dict[str, Any] = {}
-    if plain["base"] is not base:
-        changes |= {"quantization_config": None, "compression_config": None}
-    named = {n: renamed_like(plain["base"], plain[n], f"agent '{n}'") for n in agents}
-    heads = aligned_heads(plain["base"], named, configs, untie=inputs.untie)
-    if inputs.untie:
-        changes["tie_word_embeddings"] = False
-    vocabulary = aligned_vocabulary(heads.base, heads.agents, inputs.vocab)
-    if vocabulary.rows is not None:
-        changes["vocab_size"] = vocabulary.rows
-    donor = inputs.tokenizer_from
-    if vocabulary.grown_by is not None and donor == "base":
-        donor = vocabulary.grown_by
-    return Prepared(
-        base=vocabulary.base,
-        agents=vocabulary.agents,
-        heads=heads,
-        ties=heads.ties,
-        config=configs["base"],
-        config_changes=changes,
-        tokenizer_from=donor,
-        warnings=(*warnings, *heads.warnings, *vocabulary.warnings),
-    )
+    return _Preparation(base, agents, inputs, reads, tell or _raise).run()
 
 
-def check_configs(
-    base: Opened, agents: Mapping[str, Opened], configs: Mapping[str, Mapping[str, Any]], inputs: Inputs
-) -> list[str]:
-    """Warn of every difference between the configs; a rope difference is an error unless the recipe allows it."""
-    warnings = []
-    for name, agent in agents.items():
-        differences = config_differences(name, configs["base"], configs[name])
-        differences += template_differences(name, base.folder, agent.folder) if inputs.tokenizer_from == "base" else []
-        for difference in differences:
-            if difference.kind == "rope" and inputs.rope == "error":
+class _Preparation:
+    """The steps in their order; each leaves out the agents that fail it."""
+
+    def __init__(
+        self,
+        base: Opened,
+        agents: Mapping[str, Opened],
+        inputs: Inputs,
+        reads: Callable[[str, str], bool],
+        tell: Tell,
+    ) -> None:
+        self.opened, self.inputs, self.reads, self.tell = base, inputs, reads, tell
+        self.base, self.agents = base, dict(agents)
+        self.folders = {n: source.folder for n, source in {"base": base, **agents}.items()}
+        self.config = read_config(base.folder)
+        self.configs: dict[str, dict[str, Any]] = {}
+        self.warnings: list[str] = []
+        self.hints: list[str] = []
+        self.changes: dict[str, Any] = {}
+
+    def run(self) -> Prepared:
+        """All steps."""
+        self.configs = self._each(lambda name, agent: read_config(agent.folder))
+        self._each(self._check_config)
+        self._plain()
+        self.agents = self._each(self._renamed)
+        pair, tied, ties = self._headed()
+        vocabulary = aligned_vocabulary(self.base, self.agents, self.inputs.vocab, self._drop, reads=self.reads)
+        self.base, self.agents = vocabulary.base, vocabulary.agents
+        self.warnings += vocabulary.warnings
+        if vocabulary.rows is not None:
+            self.changes["vocab_size"] = vocabulary.rows
+        donor = self.inputs.tokenizer_from
+        donor = vocabulary.grown_by if donor == "base" and vocabulary.grown_by is not None else donor
+        self._check_rows()
+        self._check_donor(donor)
+        self._tell_files(donor)
+        return Prepared(
+            base=self.base,
+            agents=self.agents,
+            pair=pair,
+            tied=tied,
+            ties=ties,
+            inputs=self.inputs,
+            config_changes=self.changes,
+            tokenizer_from=donor,
+            warnings=tuple(dict.fromkeys(self.warnings)),
+            hints=tuple(self.hints),
+        )
+
+    def _each(self, step: Callable[[str, Opened], Any]) -> dict[str, Any]:
+        """A step for every agent; one that fails is told and left out."""
+        found = {}
+        for name, agent in list(self.agents.items()):
+            try:
+                found[name] = step(name, agent)
+            except MergeError as error:
+                self._drop(name, error)
+        return found
+
+    def _drop(self, name: str, error: MergeError) -> None:
+        self.tell(name, error)
+        self.agents.pop(name, None)
+
+    def _check_config(self, name: str, agent: Opened) -> None:
+        """Stop where rope or heads differ; warn of the rest. An agent stays in, so that more can be told of it."""
+        for difference in config_differences(name, self.config, self.configs[name]):
+            error = _as_error(difference, self.inputs)
+            if error is not None:
+                self.tell(name, error)
+            else:
+                self.warnings.append(difference.text)
+
+    def _plain(self) -> None:
+        """FP8 as bfloat16; the output is never quantised."""
+        self.base = dequantised(self.opened, self.config)
+        self.agents = self._each(lambda name, agent: dequantised(agent, self.configs[name]))
+        if quantisation(self.config):
+            self.changes |= {"quantization_config": None, "compression_config": None}
+            stored = "is FP8" if self.base is not self.opened else "has plain weights and a quantization_config"
+            self.warnings.append(f"the base {stored}: the output is bfloat16 or as stored, without quantization_config")
+
+    def _renamed(self, name: str, agent: Opened) -> Opened:
+        inputs = self.inputs
+        found = renamed_like(
+            self.base, agent, f"agent '{name}'", missing=inputs.missing == "base", extra=inputs.extra == "ignore"
+        )
+        self.hints.append(found.hint)
+        return found.checkpoint
+
+    def _headed(self) -> tuple[Pair | None, Heads | None, tuple[Tie, ...]]:
+        untie = self.inputs.untie
+        self.base, pair, tied, ties = base_form(self.base, self.config, untie=untie)
+        if pair is None:
+            return None, None, ()
+
+        def step(name: str, agent: Opened) -> Opened:
+            nonlocal ties
+            config = self.configs[name]
+            found = like_base(agent, config, name, self.base, pair, tied=tied, untie=untie)
+            ties += found.ties
+            self.warnings += found.warnings
+            return found.agent
+
+        self.agents = self._each(step)
+        if untie:
+            self.changes["tie_word_embeddings"] = False
+        elif not tied and tie_flag(self.config) is None and pair.head in self.base.specs and self.config:
+            self.changes["tie_word_embeddings"] = False
+        return pair, Heads(pair.embedding, pair.head) if tied and pair.head in self.base.specs else None, ties
+
+    def _check_rows(self) -> None:
+        """Warn where a config's vocab_size is not the number of rows."""
+        for name, source in {"base": self.opened, **self.agents}.items():
+            config = self.config if name == "base" else self.configs[name]
+            text = config.get("text_config")
+            wanted = config.get("vocab_size", text.get("vocab_size") if isinstance(text, dict) else None)
+            found = set(rows_of(source).values()) if name == "base" else set()
+            if isinstance(wanted, int) and found and wanted not in found:
+                self.warnings.append(f"base: config.json has vocab_size {wanted}, its tensors have {max(found)} rows")
+
+    def _check_donor(self, donor: str) -> None:
+        """The output's tokenizer must not know more tokens than the output has rows."""
+        if donor not in self.folders:
+            return
+        folder, rows = self.folders[donor], max(rows_of(self.base).values(), default=0)
+        if donor != "base" and has_tokenizer(self.folders["base"]) and not has_tokenizer(folder):
+            raise SourceError(
+                f"inputs.tokenizer_from: agent '{donor}' ({folder}) has no tokenizer files, expected some. Copy them "
+                "there, or take the base's."
+            )
+        ids = token_ids(folder)
+        most = max((ids or {}).values(), default=-1)
+        if rows and most >= rows:
+            text = f"the tokenizer of {_who(donor)} has ids up to {most}, the output has {rows} rows"
+            if donor != "base":
                 raise AlignmentError(
-                    f"{difference.text}. Their weights expect other positions; set inputs.rope: base (--rope base) to "
-                    "merge them all the same under the base's."
+                    f"inputs.tokenizer_from: {text}, expected a row for every token. Pass --vocab union, or take the "
+                    "base's tokenizer."
                 )
-            warnings.append(difference.text)
-    return warnings
+            self.warnings.append(text)
+        if donor != "base" and ids is not None:
+            self._each(lambda name, agent: self._check_against(donor, ids, name))
+
+    def _check_against(self, donor: str, ids: Mapping[str, int], name: str) -> None:
+        """Another agent's tokens in the place of the donor's."""
+        theirs = token_ids(self.folders[name]) if name != donor else None
+        moved = compare(ids, theirs).moved if theirs is not None else ()
+        if moved and any(self.reads(tensor, name) for tensor in rows_of(self.base)):
+            raise AlignmentError(
+                f"agent '{name}' has {len(moved)} tokens under other ids than agent '{donor}', whose tokenizer the "
+                f"output gets: {few(moved)}; expected the same ids. Their rows can't be merged: leave the embedding "
+                f"and head of agent '{name}' out with rules (skip: {name}), or take the base's tokenizer."
+            )
+
+    def _tell_files(self, donor: str) -> None:
+        if donor not in self.folders:
+            return
+        base, tokenizer = self.folders["base"], self.folders[donor]
+        for name in self.agents:
+            found = file_differences(name, base, self.folders[name], donor, tokenizer)
+            self.warnings += [difference.text for difference in found]
+        if lacking := missing_code(base, self.config):
+            self.warnings.append(
+                f"base: config.json needs {', '.join(lacking)} (auto_map), which {base} lacks: the output won't load "
+                "before you put it there"
+            )
+
+
+def _as_error(difference: Difference, inputs: Inputs) -> MergeError | None:
+    if difference.kind == "rope" and inputs.rope == "error":
+        return AlignmentError(
+            f"{difference.text}; expected the same. Their weights expect other positions: set inputs.rope: base "
+            "(--rope base) to merge them all the same under the base's."
+        )
+    if difference.kind == "heads":
+        return AlignmentError(
+            f"{difference.text}; expected the same, or it is not an agent of this base. Correct its config.json."
+        )
+    return None
+
+
+def _who(name: str) -> str:
+    return "the base" if name == "base" else f"agent '{name}'"
+
+
+def _raise(name: str, error: MergeError) -> None:
+    raise error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.errors import DataError
-from agentmerge.tensors import LEAF, Block
+from agentmerge.tensors import LEAF, Block, as_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,12 +25,11 @@ def check_ties(ties: Iterable[Tie]) -> None:
     """
     for tie in ties:
         head, embedding = tie.source.specs[tie.head], tie.source.specs[tie.embedding]
-        if head.shape != embedding.shape or head.dtype != embedding.dtype or not _equal(tie):
+        if head.shape != embedding.shape or not _equal(tie):
             raise DataError(
-                f"{tie.head}: in {tie.who} ({tie.source.source}) it differs from {tie.embedding}, although "
-                "tie_word_embeddings is true in config.json; expected equal tensors. Set inputs.untie: true (--untie) "
-                "to keep a head of its own in the output, starting from each source's embedding where it stores none, "
-                "or correct the config."
+                f"{tie.head}: in {tie.who} ({tie.source.source}) it differs from {tie.embedding}, expected equal "
+                "tensors, as a config.json ties the two. Set inputs.untie: true (--untie) to give the output a head of "
+                "its own, starting from each source's embedding where it stores none, or correct the config."
             )
 
 
@@ -39,6 +38,8 @@ def _equal(tie: Tie) -> bool:
     for start in range(0, embedding.elements, STEP):
         stop = min(start + STEP, embedding.elements)
         left, right = (tie.source.read(Block(spec, start, stop)) for spec in (embedding, head))
+        if left.dtype != right.dtype:
+            left, right = as_float32(left), as_float32(right)
         if not np.array_equal(left.view(np.uint8), right.view(np.uint8)):
             return False
     return True

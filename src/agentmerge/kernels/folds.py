@@ -69,14 +69,14 @@ def magnitudes(
 
     chosen = np.zeros(len(agents), np.int64) if bins is None else np.array(bins, np.int64)
     bits = 31 - ranking.LOW_BITS if bins is None else ranking.LOW_BITS
-    counts, room = np.zeros((2, len(agents), 1 << bits), np.int64), np.zeros((1, LANES), np.uint32)
+    counts, room = np.zeros((len(agents), 1 << bits), np.int64), np.zeros((1, LANES), np.uint32)
     for sources, size, _ in pieces(base, agents, tau):
         if bins is None:
             ranking.high(sources, size, room[0], rows(room)[0], counts)
         else:
             ranking.low(sources, size, room[0], rows(room)[0], chosen, counts)
-    counts[0, :, 0] -= (chosen == 0) * (-base.size % LANES)  # the padding
-    return counts[0] + counts[1]
+    counts[:, 0] -= (chosen == 0) * (-base.size % LANES)  # the padding
+    return counts
 
 
 def signs(

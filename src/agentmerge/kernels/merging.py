@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 
 from agentmerge.kernels import ram, rules
-from agentmerge.kernels.call import FISHER, GIVEN, LINEAR, RAM, REGION, STRETCHED, TIES, Destination, Rule
+from agentmerge.kernels.call import FISHER, GIVEN, LINEAR, RAM, RAM_FIELDS, REGION, TIES, Destination, Rule
 from agentmerge.kernels.floats import decode
 from agentmerge.kernels.stages import changes, finish
 from agentmerge.kernels.vectors import FLOATS, INTS, LANES, SOURCES, compiled, load_f32, named
@@ -45,28 +45,29 @@ def merge(
         base = decode(addresses[0], codes[0], i)
         if rule.code == RAM:
             merged, own, some, many = ram.paper(base, addresses, codes, i, threshold, limit, weight, changed)
-            finish(base, own, merged, some, many, changed, i, to, tally, broken)
-            continue
-        own, some, many = changes(sources, base, i, threshold, scratch, changed)
-        at = 4 * i if given else 0
-        if rule.code == GIVEN:
-            merged = decode(extra[0], extra_codes[0], i)
-        elif rule.code == STRETCHED:
-            merged = rules.added(base, (decode(extra[0], extra_codes[0], i) - base) * scale)
-        elif rule.code == LINEAR:
-            merged = rules.added(base, rules.linear(rows, at, weight, scale, rule.divisor))
-        elif rule.code == TIES:
-            merged = rules.added(base, rules.ties(rows, at, weight, limit, rule.zero, scale))
-        elif rule.code == FISHER:
-            merged = rules.added(base, rules.fisher(rows, at, extra, extra_codes, i, weight, rule.floor, scale))
-        elif rule.code == REGION:
-            value = load_f32(rows[rule.agent] + at) * scale + base
-            if scale == 1 and not given:
-                value = decode(addresses[rule.agent + 1], codes[rule.agent + 1], i)
-            merged = rules.region(rows, at, base, value, threshold, rule.agent, rule.choice)
         else:
-            shared = ram.shared_update(
-                rows, at, extra, extra_codes, i, threshold, weight, rule.choice, rule.power, rule.table
-            )
-            merged = ram.fields(rows, at, given, base, own, shared, threshold, limit, weight)
+            own, some, many = changes(sources, base, i, threshold, scratch, changed)
+            at = 4 * i if given else 0
+            if rule.code == RAM_FIELDS:
+                shared = ram.shared_update(
+                    rows, at, extra, extra_codes, i, threshold, weight, rule.choice, rule.power, rule.table
+                )
+                merged = ram.fields(rows, at, given, base, own, shared, threshold, limit, weight)
+            elif rule.code == REGION:
+                value = load_f32(rows[rule.agent] + at) * scale + base
+                if scale == 1 and not given:
+                    value = decode(addresses[rule.agent + 1], codes[rule.agent + 1], i)
+                merged = rules.region(rows, at, base, value, threshold, rule.agent, rule.choice)
+            elif rule.code == GIVEN:
+                merged = decode(extra[0], extra_codes[0], i)
+            else:
+                if rule.code == LINEAR:
+                    update = rules.linear(rows, at, weight, scale, rule.divisor)
+                elif rule.code == TIES:
+                    update = rules.ties(rows, at, weight, limit, rule.zero, scale)
+                elif rule.code == FISHER:
+                    update = rules.fisher(rows, at, extra, extra_codes, i, weight, rule.floor, scale)
+                else:
+                    update = (decode(extra[0], extra_codes[0], i) - base) * scale
+                merged = rules.added(base, update)
         finish(base, own, merged, some, many, changed, i, to, tally, broken)

@@ -45,34 +45,29 @@ def _magnitude_bits(sources: Sources, base: Lanes, t: int, i: int) -> Lanes:
 def _tally(keys: Lanes, which: Any, room: Array, address: int, counts: Array, t: int) -> None:
     """Add the lanes of the mask word to counts[t, key]; most keys are 0 and counted all at once."""
     zero = which & word(keys == 0)
-    counts[0, t, 0] += population(zero)
+    counts[t, 0] += population(zero)
     which &= ~zero
     store(address, keys)
     while which:
-        first = lowest(which)
+        counts[t, room[lowest(which)]] += 1
         which &= which - _ONE
-        counts[0, t, room[first]] += 1
-        if which:
-            second = lowest(which)
-            which &= which - _ONE
-            counts[1, t, room[second]] += 1
 
 
-@compiled(types.void(SOURCES, types.int64, types.uint32[::1], types.int64, types.int64[:, :, ::1]))
+@compiled(types.void(SOURCES, types.int64, types.uint32[::1], types.int64, types.int64[:, ::1]))
 def high(sources: Sources, elements: int, room: Array, address: int, counts: Array) -> None:
     """survey.MagnitudeHigh: add to counts [agents, 2^16]; `room`, at `address`, holds a vector."""
     for i in range(0, elements, LANES):
         base = decode(sources.addresses[0], sources.codes[0], i)
-        for t in range(counts.shape[1]):
+        for t in range(len(counts)):
             _tally(_magnitude_bits(sources, base, t, i) >> LOW_BITS, _EVERY, room, address, counts, t)
 
 
-@compiled(types.void(SOURCES, types.int64, types.uint32[::1], types.int64, INTS, types.int64[:, :, ::1]))
+@compiled(types.void(SOURCES, types.int64, types.uint32[::1], types.int64, INTS, types.int64[:, ::1]))
 def low(sources: Sources, elements: int, room: Array, address: int, bins: Array, counts: Array) -> None:
     """survey.MagnitudeLow: add to counts [agents, 2^15] the magnitudes in each agent's bin, -1 for none."""
     for i in range(0, elements, LANES):
         base = decode(sources.addresses[0], sources.codes[0], i)
-        for t in range(counts.shape[1]):
+        for t in range(len(counts)):
             bits = _magnitude_bits(sources, base, t, i)
             inside = word(bits >> LOW_BITS == bins[t])
             _tally(bits & (1 << LOW_BITS) - 1, inside, room, address, counts, t)

@@ -165,6 +165,8 @@ class InnerRetention(SumsOverLeaves, Statistic[TreeSums]):
 
 
 def inner_merge(method: MergeMethod, stack: Stack, survey: Survey) -> Array | None:
-    """What the method's kernel merges, float32 [n]; None where it has none for this stack."""
+    """What the method's kernel merges, float32 [n]; None where it has none for a piece of this tensor."""
+    if method.reach_of(stack.block.tensor) == "tensor":
+        return None
     merged = np.empty(stack.base.size, np.float32)
     return None if method.fused(stack, survey, Cast("F32"), merged) is None else merged

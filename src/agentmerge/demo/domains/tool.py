@@ -35,15 +35,16 @@ def make(rng: random.Random, level: Level, split: Split) -> Sample:
 def reward(sample: Sample, answer: str) -> float:
     """1 for the same call; else 0.1 for JSON, 0.1 for the function and up to 0.2 for its right arguments."""
     given, wanted = _parsed(answer), json.loads(sample.answer)
+    if json.dumps(given, sort_keys=True) == json.dumps(wanted, sort_keys=True):
+        return 1.0
     if not isinstance(given, dict) or len(given) != 1:
         return 0.0
-    if given == wanted and "true" not in answer and "." not in answer:
-        return 1.0
-    (name, arguments), (own, values) = *given.items(), *wanted.items()
-    if name != own or not isinstance(arguments, dict):
+    name, values = next(iter(wanted.items()))
+    arguments = given.get(name)
+    if not isinstance(arguments, dict):
         return 0.1
     right = sum(key in arguments and arguments[key] == value for key, value in values.items())
-    return 0.2 + 0.2 * right / max(len(values), len(arguments))
+    return 0.2 + 0.2 * float(right) / max(len(values), len(arguments))
 
 
 def _parsed(answer: str) -> Any:

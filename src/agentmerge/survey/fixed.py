@@ -1,0 +1,40 @@
+"""Float sums as integers: each leaf's sum rounded once to a multiple of 2^-72, and those added exactly.
+
+So they are the same for any block size and worker count, and a sum over millions of leaves is one integer; TreeSums
+keep the nodes of every tensor instead, which methods may feed on and reports need not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from agentmerge.tensors import Array
+
+WHOLE, PART = 20, 52
+"""A leaf's sum is high * 2^-20 + low * 2^-72; together within 2^-73 of it."""
+_MOST = 2.0**61
+
+
+def fixed_sums(leaves: Array) -> tuple[int, ...]:
+    """float64 [leaves, rows] to the exact sum over the leaves, an integer of 2^-72 per row.
+
+    What is not finite counts as 0 and what is too large as 2^41; Integrity tells of such inputs.
+    """
+    scaled = np.clip(np.nan_to_num(leaves, nan=0.0, posinf=_MOST, neginf=-_MOST) * 2.0**WHOLE, -_MOST, _MOST)
+    high = np.floor(scaled)
+    low = np.rint((scaled - high) * 2.0**PART)
+    return tuple((_exact(high[:, row]) << PART) + _exact(low[:, row]) for row in range(leaves.shape[1]))
+
+
+def _exact(values: Array) -> int:
+    """The sum of whole numbers below 2^62, in halves of 31 bits so that int64 holds it."""
+    whole = values.astype(np.int64)
+    return (int((whole >> 31).sum()) << 31) + int((whole & (1 << 31) - 1).sum())
+
+
+def value_of(total: int) -> float:
+    """The sum as a float64."""
+    return total / 2 ** (WHOLE + PART)
