@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from agentmerge._version import __version__
 
 if TYPE_CHECKING:
-    from agentmerge.api import merge, probe, sweep
+    from agentmerge.api import check, merge, probe, sweep
+    from agentmerge.engine.check import CheckRecord
     from agentmerge.errors import MergeError
     from agentmerge.methods.base import MergeMethod
     from agentmerge.methods.registry import register
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from agentmerge.record import MergeRecord, ProbeRecord
 
 _HOMES = {
+    "check": "api",
     "merge": "api",
     "probe": "api",
     "sweep": "api",
+    "CheckRecord": "engine.check",
     "Recipe": "recipe",
     "MergeMethod": "methods.base",
     "register": "methods.registry",
@@ -28,12 +31,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "CheckRecord",
     "MergeError",
     "MergeMethod",
     "MergeRecord",
     "ProbeRecord",
     "Recipe",
     "__version__",
+    "check",
     "merge",
     "probe",
     "register",

@@ -1,4 +1,4 @@
-"""What a program calls: merge and probe, from a recipe in any form. Speaks to nobody."""
+"""What a program calls: merge, probe and check, from a recipe in any form. Speaks to nobody."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentmerge.engine import check as checking
 from agentmerge.engine import pipeline
 from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
+    from agentmerge.engine.check import CheckRecord
     from agentmerge.engine.runner import Runner, Watch
     from agentmerge.record import MergeRecord, ProbeRecord
 
@@ -94,6 +96,21 @@ def probe(
         MergeError: whatever the user can mend.
     """
     return pipeline.probe(as_recipe(recipe), runner=runner, watch=watch)
+
+
+def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> CheckRecord:
+    """Say whether the sources of a recipe fit together, from headers, configs and tokenizers alone.
+
+    Args:
+        recipe: as for `merge`.
+
+    Returns:
+        Every finding in `.findings`, errors first; `.ok` where none stops a merge.
+
+    Raises:
+        RecipeError: the recipe itself is wrong.
+    """
+    return checking.check(as_recipe(recipe))
 
 
 def as_recipe(recipe: Recipe | Mapping[str, Any] | str | Path) -> Recipe:

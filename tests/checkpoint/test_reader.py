@@ -250,7 +250,7 @@ def test_an_empty_folder_is_told(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.Q4_K_M.gguf"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
 def test_other_formats_are_named_and_to_be_converted(tmp_path: Path, name: str) -> None:
     for file in (name, "training_args.bin", "config.json"):
         (tmp_path / file).touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,11 +93,11 @@ def test_the_normalized_golden_file_is_the_same_sum_with_coefficients_two_steps_
 
 
 def test_the_sum_of_values_depends_on_the_order_of_the_agents_by_more_than_our_error(
-    numbers: Golden, ulps: Any
+    inputs: Path, whole: Any, ulps: Any
 ) -> None:
-    third = np.full(3, 1 / 3, np.float32)
-    turned = values_form(numbers, third, order=(2, 0, 1))
-    assert int(ulps(turned, numbers.expected["plain"]).max()) > 2
+    numbers, third = Golden(inputs, whole), np.full(3, 1 / 3, np.float32)
+    found = [values_form(numbers, third, order) for order in permutations(range(3))]
+    assert max(int(ulps(one, other).max()) for one, other in combinations(found, 2)) == 5
 
 
 def values_form(numbers: Golden, coefficients: Array, order: tuple[int, ...] = (0, 1, 2)) -> Array:

@@ -100,7 +100,7 @@ def chat_templates(folder: Path) -> dict[str, str]:
 
 
 def missing_code(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    """The files of remote code that a config's auto_map names and the folder lacks; code of other repositories aside."""
+    """The files of remote code that auto_map names and the folder lacks; code of other repositories aside."""
     found = config.get("auto_map")
     values = [str(v) for value in (found or {}).values() for v in (value if isinstance(value, list) else [value])]
     files = {f"{value.partition('.')[0]}.py" for value in values if "--" not in value and re.match(r"\w+\.\w+", value)}

@@ -161,6 +161,6 @@ def _scale_of(checkpoint: Opened, name: str) -> str:
                 )
             return name + suffix
     raise SourceError(
-        f"{checkpoint.source}: {name} is {checkpoint.specs[name].dtype}, expected a scale tensor {name}_scale_inv or "
-        f"{name}_scale beside it. {DEQUANTISE}"
+        f"{checkpoint.source}: {name} is {checkpoint.specs[name].dtype} without a scale tensor, expected "
+        f"{name}_scale_inv or {name}_scale beside it. {DEQUANTISE}"
     )

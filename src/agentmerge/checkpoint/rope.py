@@ -34,7 +34,7 @@ def rope(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def same_rope(ours: Mapping[str, Mapping[str, Any]], theirs: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether two ropes are the same; what only one of them names, of UNNAMED and of kinds of layer, is no difference."""
+    """Whether two ropes are the same; what one leaves unnamed (see UNNAMED, kinds of layer) is no difference."""
     if ours.keys() != theirs.keys():
         plain = next((one[""] for one in (ours, theirs) if one.keys() == {""}), None)
         by_kind = ours if "" not in ours else theirs

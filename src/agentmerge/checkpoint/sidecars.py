@@ -31,11 +31,12 @@ QUANTISED = {"hf_quant_config.json", "quantize_config.json", "quant_config.json"
 """What engines read of a quantisation that the output does not have."""
 INDEX = re.compile(r"\.(?:safetensors|bin|h5|msgpack|pt|pth)\.index\b.*\.json$")
 TRAINING = (
-    "optimizer", "scheduler", "trainer_state", "training_args", "rng_state", "events.out", "zero_to_fp32", "global_step",
+    "optimizer", "scheduler", "trainer_state", "training_args", "rng_state", "events.out", "zero_to_fp32",
+    "global_step",
 )  # fmt: skip
 TOKENIZER = (
-    "tokenizer", "tokenization_", "vocab.", "merges.txt", "special_tokens_map", "added_tokens", "chat_template", "spiece.",
-    "sentencepiece", "tekken.json",
+    "tokenizer", "tokenization_", "vocab.", "merges.txt", "special_tokens_map", "added_tokens", "chat_template",
+    "spiece.", "sentencepiece", "tekken.json",
 )  # fmt: skip
 LARGEST = 256 << 20  # bytes; a side file beyond this is weights under another name
 BOTH = ("tie_word_embeddings",)

@@ -68,7 +68,7 @@ class Plan:
         try:
             base = self._opened(recipe.base, "base")
             agents = {n: self._opened(recipe.agents[n].source, f"agent '{n}'") for n in self.names}
-            _refuse_same_source({"base": base, **agents})
+            refuse_same_source({"base": base, **agents})
             self.prepared = prepare(base, agents, recipe.inputs, reads=reader_of(recipe))
             self.base, self.agents = self.prepared.base, self.prepared.agents
             self.extra = {"importance": self._importance()} if "importance" in recipe.method.reads else {}
@@ -326,7 +326,8 @@ def _unread(decisions: dict[str, Decision], names: tuple[str, ...]) -> set[tuple
     }
 
 
-def _refuse_same_source(sources: dict[str, Opened]) -> None:
+def refuse_same_source(sources: dict[str, Opened]) -> None:
+    """Raise RecipeError where two sources are the same files."""
     seen: dict[tuple[str, ...], str] = {}
     for name, source in sources.items():
         key = tuple(str((source.folder / file.name).resolve()) for file in source.files)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.checkpoint.configs import Difference, config_differences, file_differences, missing_code
-from agentmerge.checkpoint.heads import Pair, Tie, base_form, like_base, tie_flag, with_head
+from agentmerge.checkpoint.heads import Pair, Tie, base_form, like_base, with_head
 from agentmerge.checkpoint.naming import renamed_like
 from agentmerge.checkpoint.packed import quantisation
 from agentmerge.checkpoint.quantised import dequantised
@@ -188,8 +188,6 @@ class _Preparation:
 
         self.agents = self._each(step)
         if untie:
-            self.changes["tie_word_embeddings"] = False
-        elif not tied and tie_flag(self.config) is None and pair.head in self.base.specs and self.config:
             self.changes["tie_word_embeddings"] = False
         return pair, Heads(pair.embedding, pair.head) if tied and pair.head in self.base.specs else None, ties
 

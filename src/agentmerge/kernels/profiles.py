@@ -62,7 +62,7 @@ def count(
     magnitudes = np.zeros((n, MAGNITUDES), np.int32)
     lost, survived = np.zeros((2, 3, 2, n), np.int64), np.zeros((3, len(multipliers), n), np.int64)
     leaves, running = np.zeros((-(-base.size // LEAF), width)), np.zeros((width, LANES))
-    scratch, room = np.zeros((2 * n, LANES), np.float32), np.zeros((1, LANES), np.uint32)
+    scratch, room = np.zeros((n, LANES), np.float32), np.zeros((1, LANES), np.uint32)
     which, factors = np.array(pairs, np.int64).reshape(p, 2), np.array(multipliers, np.float32)
     share = np.float32(1 / n)
     for sources, size, at in pieces(base, agents, multiple=LEAF):

@@ -130,13 +130,12 @@ def _tally_survived(
 
 @inlined
 def _tally_pairs(pairs: Array, rows: Array, changed: Array, raised: Array, counts: Array) -> None:
-    """Add to counts [2, p] the elements that both changed in one direction, and to one number."""
-    agents = changed.size
+    """Add to counts [2, p] the elements that both changed in one direction, and by the same amount."""
     for p in range(len(pairs)):
         s, t = pairs[p, 0], pairs[p, 1]
         both = changed[s] & changed[t]
         counts[0, p] += population(both & ~(raised[s] ^ raised[t]))
-        counts[1, p] += population(both & word(load_f32(rows[agents + s]) == load_f32(rows[agents + t])))
+        counts[1, p] += population(both & word(load_f32(rows[s]) == load_f32(rows[t])))
 
 
 @inlined
@@ -160,6 +159,52 @@ def _sum(pairs: Array, rows: Array, changed: Array, many: Any, mean: Lanes, i: i
             _add(places[at], i, left, right)
             _add(places[at + len(pairs)], i, left, left)
             _add(places[at + 2 * len(pairs)], i, right, right)
+
+
+@inlined
+def _sample(
+    sources: Sources,
+    i: int,
+    base: Lanes,
+    some: Any,
+    many: Any,
+    threshold: float,
+    multipliers: Array,
+    share: float,
+    pairs: Array,
+    rows: Array,
+    changed: Array,
+    room: Array,
+    address: int,
+    per_agent: Array,
+    magnitudes: Array,
+    lost: Array,
+    survived: Array,
+    places: Array,
+) -> None:
+    """Add a vector of a sampled leaf to what is counted there alone."""
+    number, zero = fill_u32(0), fill_f32(0.0)
+    own, value, total, moved = zero, base, zero, zero
+    for t in range(changed.size):
+        tau, by = load_f32(rows[t]), mask(changed[t])
+        own = select(by, tau, own)
+        value = select(by, decode(sources.addresses[t + 1], sources.codes[t + 1], i), value)
+        number += select(by, fill_u32(1), fill_u32(0))
+        total += tau
+        moved += select(by, tau, zero)
+        _tally_magnitudes(magnitude(tau), changed[t], room, address, magnitudes[t])
+    mean = moved / to_float(maximum(number, fill_u32(1)))
+    small = word(fill_f32(threshold) >= magnitude(mean))
+    for t in range(changed.size):
+        per_agent[2, t] += population(changed[t] & many & small)
+        per_agent[3, t] += population(changed[t])
+        per_agent[4, t] += population(changed[t] & ~many)
+        per_agent[5, t] += population(changed[t] & many)
+    _sum(pairs, rows, changed, many, mean, i, places)
+    _tally_lost(base + total * share, base, changed, many, lost[0])
+    _tally_lost(select(mask(some & ~many), value, base + mean), base, changed, many, lost[1])
+    if some & ~many:
+        _tally_survived(base, own, value, changed, many, multipliers, survived)
 
 
 @compiled(
@@ -195,7 +240,7 @@ def count(
 ) -> None:
     """Add to every count; see kernels/profiles.py for what is what.
 
-    `rows` are the addresses of 2 * agents vectors of scratch: task vectors, then values.
+    `rows` are the addresses of a vector of scratch per agent, for its task vector.
     """
     agents, chosen = len(steps), False
     changed, raised = np.zeros(agents, np.uint64), np.zeros(agents, np.uint64)
@@ -203,21 +248,15 @@ def count(
         if i % LEAF == 0:
             chosen = ((leaf + i // LEAF) * MIX + key) & 0xFFFFFFFF < below
         base = decode(sources.addresses[0], sources.codes[0], i)
-        keys, number = bits_of(base) << 1 >> 24, fill_u32(0)
-        own, value, total, moved = fill_f32(0.0), base, fill_f32(0.0), fill_f32(0.0)
+        keys = bits_of(base) << 1 >> 24
         some = many = up = down = np.uint64(0)
         for t in range(agents):
             agent = decode(sources.addresses[t + 1], sources.codes[t + 1], i)
             tau = agent - base
             store(rows[t], tau)
-            store(rows[agents + t], agent)
             by = magnitude(tau) > threshold
             changed[t], raised[t] = word(by), word(tau > 0.0)
-            keys = keys | select(by, fill_u32(256 << t), fill_u32(0))
-            number += select(by, fill_u32(1), fill_u32(0))
-            own, value = select(by, tau, own), select(by, agent, value)
-            total += tau
-            moved += select(by, tau, fill_f32(0.0))
+            keys = select(by, keys | 256 << t, keys)
             many |= some & changed[t]
             some |= changed[t]
             up |= changed[t] & raised[t]
@@ -225,24 +264,15 @@ def count(
             per_agent[0, t] += population(word(bits_of(agent) != bits_of(base)))
             _tally_steps(sources, t, i, changed[t], steps)
         _tally_set(keys, room, address, table)
-        if some:
-            mean = moved / to_float(maximum(number, fill_u32(1)))
-            small = many & word(fill_f32(threshold) >= magnitude(mean))
+        if many:
             for t in range(agents):
                 per_agent[1, t] += population(changed[t] & up & down)
-                per_agent[2, t] += population(changed[t] & small)
             _tally_pairs(pairs, rows, changed, raised, per_pair)
-            if chosen:
-                for t in range(agents):
-                    per_agent[3, t] += population(changed[t])
-                    per_agent[4, t] += population(changed[t] & ~many)
-                    per_agent[5, t] += population(changed[t] & many)
-                    _tally_magnitudes(magnitude(load_f32(rows[t])), changed[t], room, address, magnitudes[t])
-                _sum(pairs, rows, changed, many, mean, i, places)
-                _tally_lost(base + total * share, base, changed, many, lost[0])
-                _tally_lost(select(mask(some & ~many), value, base + mean), base, changed, many, lost[1])
-                if some & ~many:
-                    _tally_survived(base, own, value, changed, many, multipliers, survived)
-        if (i + LANES) % LEAF == 0 or i + LANES == elements:
-            if chosen:
+        if chosen:
+            if some:
+                _sample(
+                    sources, i, base, some, many, threshold, multipliers, share, pairs, rows, changed, room, address,
+                    per_agent, magnitudes, lost, survived, places,
+                )  # fmt: skip
+            if (i + LANES) % LEAF == 0 or i + LANES == elements:
                 _finish(running, leaves, i // LEAF)

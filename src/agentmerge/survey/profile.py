@@ -60,13 +60,13 @@ class ProfileCounts:
     agree: Array
     """[p] changed by both, in the same direction."""
     equal: Array
-    """[p] changed by both to the same number."""
+    """[p] changed by both, by the same amount."""
     conflict: Array
     """[t] shared elements that some agents raised and others lowered."""
-    cancelled: Array
-    """[t] shared elements whose mean change is not beyond the threshold."""
     sampled: Array
     """[3, t] changed, unique and shared elements on the sampled leaves, which all below is counted on."""
+    cancelled: Array
+    """[t] shared elements whose mean change is not beyond the threshold."""
     magnitudes: Array
     """[t, class] changed elements by |tau|, see MAGNITUDES."""
     lost: Array

@@ -46,14 +46,14 @@ def count(stack: Stack, threshold: float, sample: int) -> tuple[dict[str, Array]
         "exactly": np.array([[np.sum(row & (number == k + 1)) for k in range(len(tau))] for row in changed]),
         "different": (values.view(np.uint32) != base).sum(axis=1),
         "steps": step_classes(stack, changed),
-        **agreements(tau, values, changed),
+        **agreements(tau, changed),
         "conflict": _per_agent(changed, (changed & (tau > 0)).any(axis=0) & (changed & (tau < 0)).any(axis=0)),
-        "cancelled": _per_agent(changed, (number >= 2) & (np.abs(mean) <= np.float32(threshold))),
     }
     chosen = changed & sampled(stack, sample)
     regions = chosen, chosen & (number == 1)
     counts |= {
         "sampled": np.array([region.sum(axis=1) for region in (*regions, chosen & (number >= 2))]),
+        "cancelled": _per_agent(chosen, (number >= 2) & (np.abs(mean) <= np.float32(threshold))),
         "magnitudes": magnitudes(tau, chosen),
         "lost": lost(stack, tau, changed, mean, regions),
         "survived": survived(stack, tau, regions[1]),
@@ -122,13 +122,13 @@ def order(array: Array) -> Array:
     return placed
 
 
-def agreements(tau: Array, values: Array, changed: Array) -> dict[str, Array]:
-    """Of the elements that both of a pair changed: in the same direction, and to the same number; [p]."""
+def agreements(tau: Array, changed: Array) -> dict[str, Array]:
+    """Of the elements that both of a pair changed: in the same direction, and by the same amount; [p]."""
     agree, equal = [], []
     for s, t in pairs(len(tau)):
         both = changed[s] & changed[t]
         agree.append(np.sum(both & ((tau[s] > 0) == (tau[t] > 0))))
-        equal.append(np.sum(both & (values[s] == values[t])))
+        equal.append(np.sum(both & (tau[s] == tau[t])))
     return {"agree": np.array(agree, np.int64), "equal": np.array(equal, np.int64)}
 
 

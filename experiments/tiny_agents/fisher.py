@@ -1,0 +1,46 @@
+"""Measure the importance that Fisher merging reads: each agent's own right answers to training prompts.
+
+python experiments/tiny_agents/fisher.py --agents DIR --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+from agentmerge.demo.decode import Agent
+from agentmerge.demo.domains.sample import LEVELS
+from agentmerge.demo.tasks import SubTask, samples
+from agentmerge.importance.run import Wanted, measure
+
+EXAMPLES = 256
+
+
+def main() -> None:
+    """One folder NAME.importance beside every agent of the three."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--agents", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    given = parser.parse_args()
+    for name in ("code", "memory", "tool"):
+        folder = given.agents / f"seed{given.seed}"
+        data, out = folder / f"{name}.rollouts.jsonl", folder / f"{name}.importance"
+        if out.exists():
+            shutil.rmtree(out)
+        data.write_text("".join(rollouts(folder / name, name)))
+        wanted = Wanted.of(examples=EXAMPLES, max_length=128, chat=False, device="cpu", dtype="float32", every=EXAMPLES)
+        measure(str(folder / name), data, out, wanted)
+
+
+def rollouts(agent: Path, domain: str) -> list[str]:
+    """The agent's greedy answers, easy and hard, as JSON lines."""
+    prompts = [s.prompt for level in LEVELS for s in samples(SubTask(domain, level), "train", EXAMPLES // 2, seed=7)]
+    answers = Agent.load(agent).answers(prompts)
+    rows = zip(prompts, answers, strict=True)
+    return [json.dumps({"prompt": prompt, "response": text}) + "\n" for prompt, (text, _) in rows if text]
+
+
+if __name__ == "__main__":
+    main()
