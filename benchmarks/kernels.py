@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from agentmerge.kernels import cpu
+from agentmerge.methods.dare import Dropped
 from agentmerge.methods.registry import resolve_method
 from agentmerge.survey.fused import observe
 from agentmerge.survey.integrity import Integrity
@@ -86,19 +87,20 @@ def works(stacks: Sequence[Stack]) -> list[Work]:
         for source, target in zip((stacks[i].base, *stacks[i].agents), copies[i], strict=True):
             np.copyto(target, source)
 
-    def fold(name: str, statistics: tuple[Statistic[Any], ...]) -> Work:
-        extra = 4 * len(DENSITIES) if "Importance" in name or "importance" in name else 0
-        return Work(name, lambda i: observe(statistics, stacks[i]), 2 + 2 * len(DENSITIES) + extra)
+    def fold(name: str, *statistics: Statistic[Any]) -> Work:
+        read = 4 * len(DENSITIES) if "ImportanceNorm" in name else 2 + 2 * len(DENSITIES)
+        return Work(name, lambda i: observe(statistics, stacks[i]), read)
 
     read = 2 + 2 * len(DENSITIES)
-    found = [Work("memory copy", copy, 2 * read), fold("Integrity", (Integrity(),)), fold("Overlap", (Overlap(),))]
-    found.append(fold("Overlap and Integrity", (Overlap(), Integrity())))
+    found = [Work("memory copy", copy, 2 * read), fold("Integrity", Integrity()), fold("Overlap", Overlap())]
+    found.append(fold("Overlap and Integrity", Overlap(), Integrity()))
     for title, config in METHODS.items():
         method = resolve_method(config).seeded(0)
         survey, tensor = Survey(), stacks[0].block.tensor.name
         while asked := method.ask(survey):
             for statistic in asked:
-                found.append(fold(f"  {title}: {statistic.key.split('{')[0].split('(')[0][:28].strip()}", (statistic,)))
+                if not isinstance(statistic, Overlap):
+                    found.append(fold(f"  {title}: {_name(statistic)}", statistic))
                 survey.add(statistic, tensor, observe((statistic,), stacks[0])[statistic])
         for suffix, cast in CASTS.items() if title == "ram_plus" else [("", Cast("BF16"))]:
             extra = 4 * len(DENSITIES) if method.reads else 0
@@ -109,6 +111,10 @@ def works(stacks: Sequence[Stack]) -> list[Work]:
 
             found.append(Work(title + suffix, merge, read + extra + DTYPES[cast.dtype].itemsize))
     return found
+
+
+def _name(statistic: Any) -> str:
+    return type(statistic.inner if isinstance(statistic, Dropped) else statistic).__name__
 
 
 def seconds(works: Sequence[Work]) -> dict[tuple[str, int], float]:

@@ -242,3 +242,14 @@ def test_tensors_of_several_blocks_are_summed_in_one_order(tmp_path: Path) -> No
         run = {"block_size": block_size, "workers": workers}
         told.append(merge(sources.recipe(method, run=run), tmp_path / f"{block_size}-{workers}").learned)
     assert told[0] == told[1] == told[2]
+
+
+def test_calibrate_around_wudi_sees_a_large_matrix_whole(tmp_path):
+    base = {
+        "model.layers.0.mlp.up_proj.weight": np.random.default_rng(0).normal(0, 0.02, (300, 300)).astype(np.float32)
+    }
+    sources = make_agents(tmp_path / "in", base=base, agents=2, densities=(0.4, 0.4))
+    method = {"name": "calibrate", "then": {"name": "wudi", "steps": 3}}
+    record = merge({**sources.recipe("ram"), "method": method}, tmp_path / "out")
+    stored = record.learned["retention"]["stored"]
+    assert sum(stored.values()) / 2 == pytest.approx(1.0, abs=1e-6)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agentmerge import Recipe, merge
-from agentmerge.errors import AlignmentError, RecipeError
+from agentmerge.errors import AlignmentError, DataError, RecipeError
 from agentmerge.methods.fisher import Fisher, ImportanceNorm
 from agentmerge.testing import (
     Sources,
@@ -244,3 +244,27 @@ def test_another_importance_does_not_resume_and_is_named_in_the_record(tmp_path:
 @pytest.mark.parametrize("method", [Fisher(), Fisher(normalize=True, scale=0.7)], ids=["plain", "normalized"])
 def test_the_contract_is_kept(method: Fisher) -> None:
     assert_contract(method, weights=(0.5, 1.0, 1.7))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1e-6])
+def test_an_importance_that_is_no_importance_is_named_with_its_agent(tmp_path, bad):
+    base = {"w.weight": np.ones((4, 4), np.float32), "steps": np.arange(3)}
+    sources = make_agents(tmp_path / "in", base=base, densities=(0.5, 0.5, 0.5))
+    recipe = sources.recipe("fisher")
+    for name, agent in recipe["agents"].items():
+        values = np.ones((4, 4), np.float32)
+        values[1, 2] = bad if name == "tool" else 0
+        folder = write_checkpoint(tmp_path / name, {"w.weight": values})
+        recipe["agents"][name] = {"source": agent, "importance": str(folder)}
+    with pytest.raises(DataError, match=r"w.weight: importance of agent 'tool'.*NaN, inf or negative"):
+        merge(recipe, tmp_path / "out")
+
+
+def test_integer_tensors_need_no_importance(tmp_path):
+    base = {"w.weight": np.ones((4, 4), np.float32), "steps": np.arange(3)}
+    sources = make_agents(tmp_path / "in", base=base, densities=(0.5, 0.5, 0.5))
+    recipe = sources.recipe("fisher")
+    for name, agent in recipe["agents"].items():
+        folder = write_checkpoint(tmp_path / name, {"w.weight": np.ones((4, 4), np.float32)})
+        recipe["agents"][name] = {"source": agent, "importance": str(folder)}
+    assert merge(recipe, tmp_path / "out").tensors.copied[0].name == "steps"

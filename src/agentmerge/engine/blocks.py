@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge.checkpoint.positional import PAGE, aligned_empty
+from agentmerge.errors import DataError
 from agentmerge.kernels.call import GIVEN, Rule
 from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.copied import Copied
@@ -52,7 +53,8 @@ def read_stack(plan: Plan, task: Task, block: Block, buffers: Buffers) -> Stack:
     base = _read(plan.base, block, buffers, "base")
     agents = [base if n in task.absent else _read(plan.agents[n], block, buffers, n) for n in plan.names]
     extra = {
-        kind: tuple(_extra(plan, task, block, buffers, kind, t) for t in range(len(plan.names))) for kind in plan.extra
+        kind: tuple(_extra(plan, task, block, buffers, kind, t) for t in range(len(plan.names)))
+        for kind in (plan.extra if task.method is not None else ())
     }
     return Stack(block, base, tuple(agents), plan.names, plan.weights, extra)
 
@@ -61,13 +63,21 @@ def _extra(plan: Plan, task: Task, block: Block, buffers: Buffers, kind: str, t:
     """What is read beside one agent's weights; zeros for an absent agent."""
     if plan.names[t] in task.absent:
         return np.zeros(block.elements, np.float32)
-    return _read(plan.extra[kind][t], block, buffers, f"{plan.names[t]}.{kind}")
+    values = _read(plan.extra[kind][t], block, buffers, f"{plan.names[t]}.{kind}")
+    wide = as_float32(values)
+    if not ((wide >= 0) & (wide < np.inf)).all():
+        raise DataError(
+            f"{task.tensor.name}: {kind} of agent '{plan.names[t]}' ({plan.extra[kind][t].source}) holds NaN, inf or "
+            "negative numbers, expected finite ones of at least 0. Make it again with `agentmerge importance`."
+        )
+    return values
 
 
 def expect_stack(plan: Plan, task: Task, block: Block) -> None:
     """Let the OS fetch what `read_stack` will read."""
     present = (source for name, source in plan.agents.items() if name not in task.absent)
-    for source in (plan.base, *present, *(source for opened in plan.extra.values() for source in opened)):
+    extra = plan.extra.values() if task.method is not None else ()
+    for source in (plan.base, *present, *(source for opened in extra for source in opened)):
         source.expect(block)
 
 

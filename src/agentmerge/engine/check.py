@@ -100,7 +100,8 @@ class _Check:
         return CheckRecord(findings=sorted(found, key=lambda finding: order.index(finding.severity)))
 
     def _opened(self, opened: ExitStack) -> dict[str, Opened]:
-        recipe, sources = self._recipe, {}
+        recipe = self._recipe
+        sources: dict[str, Opened] = {}
         paths = {"base": recipe.base, **{name: recipe.agents[name].source for name in recipe.agent_names}}
         for name, path in paths.items():
             try:

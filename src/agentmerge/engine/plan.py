@@ -217,6 +217,8 @@ class Plan:
         sources = [self.base, *(self.agents[name] for name in self.names if name not in task.absent)]
         if task.method is None and task.tensor.dtype in MERGEABLE:
             sources = [self.base if task.taken_from == "base" else self.agents[task.taken_from]]
+        elif task.method is not None:
+            sources += self._extras
         return block.elements * sum(DTYPES[s.specs[task.tensor.name].dtype].itemsize for s in sources)
 
     @property
@@ -227,7 +229,10 @@ class Plan:
     @property
     def memory_bytes(self) -> int:
         """Resident memory to expect: each worker's largest block, and once what a method needs beside it."""
-        widest = [max((DTYPES[spec.dtype].itemsize for spec in s.specs.values()), default=0) for s in self._sources]
+        widest = [
+            max((DTYPES[spec.dtype].itemsize for spec in s.specs.values()), default=0)
+            for s in (*self._sources, *self._extras)
+        ]
         row = sum(widest) + 4
         largest = max(
             (
@@ -284,9 +289,14 @@ class Plan:
                 who = name if name == "base" else f"agent '{name}'"
                 raise OutputError(f"{out}: lies in, or holds, the source of {who} ({folder}). Choose another --out.")
 
+    @property
+    def _extras(self) -> tuple[Opened, ...]:
+        """What is read beside the weights."""
+        return tuple(source for opened in self.extra.values() for source in opened)
+
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""
-        for source in (*self._sources, *(source for opened in self.extra.values() for source in opened)):
+        for source in (*self._sources, *self._extras):
             source.restat()
 
     def close(self) -> None:

@@ -153,7 +153,9 @@ class InnerRetention(SumsOverLeaves, Statistic[TreeSums]):
         return retention_sums(stack, self.method.merge(stack, self.survey))
 
     def fused(self, stack: Stack) -> TreeSums | None:
-        """The same by kernels, piece by piece."""
+        """The same by kernels, piece by piece; a method that must see a tensor whole gets it whole."""
+        if self.method.reach_of(stack.block.tensor) == "tensor":
+            return self.observe(stack)
         total = TreeSums(2 * len(stack.agents))
         for piece in stack.pieces(PIECE):
             merged = inner_merge(self.method, piece, self.survey)

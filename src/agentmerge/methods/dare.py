@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agentmerge.survey.rounding import RoundingCounts
-    from agentmerge.survey.statistic import Foldable
+    from agentmerge.survey.statistic import AfterStatistic, Foldable
     from agentmerge.tensors import Array, Cast, Stack
 
 
@@ -73,6 +73,10 @@ class Dare(Wrapper):
             return self.then.fused(drop(piece, self.density, self.seed or 0), inner, cast, part)
 
         return in_pieces(self, stack, out, fused)
+
+    def after(self) -> tuple[AfterStatistic[Any], ...]:
+        """The inner method's where nothing is dropped: what it asks after is about its own task vectors."""
+        return self.then.after() if self.density == 1 else ()
 
     def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
         """The inner method's, where a fold told them; a kept element is divided by the density besides."""

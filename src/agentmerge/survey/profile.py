@@ -24,6 +24,7 @@ from agentmerge.tensors import Array
 if TYPE_CHECKING:
     from agentmerge.tensors import Stack
 
+
 class Energy(NamedTuple):
     """Float64 sums; over the elements that both changed for a pair."""
 

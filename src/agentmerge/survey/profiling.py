@@ -135,7 +135,9 @@ def agreements(tau: Array, changed: Array) -> dict[str, Array]:
 def magnitudes(tau: Array, chosen: Array) -> Array:
     """The chosen elements by the upper bits of |tau|, [t, MAGNITUDES]."""
     bits = (np.ascontiguousarray(tau).view(np.uint32) & np.uint32(0x7FFFFFFF)) >> MAGNITUDE_SHIFT
-    return np.stack([np.bincount(row[by].astype(np.int64), minlength=MAGNITUDES) for row, by in zip(bits, chosen, strict=True)])
+    return np.stack(
+        [np.bincount(row[by].astype(np.int64), minlength=MAGNITUDES) for row, by in zip(bits, chosen, strict=True)]
+    )
 
 
 def lost(stack: Stack, tau: Array, changed: Array, mean: Array, regions: tuple[Array, ...]) -> Array:
