@@ -20,6 +20,8 @@ MOST_AGENTS = 8
 """The table has 256 places per set of agents; with more agents the definition is used."""
 MAGNITUDES = 4096
 """survey.profiling.MAGNITUDES; the rooms are strangers, a test keeps them equal."""
+MIX = 0x9E3779B1
+"""survey.integrity.MIX, likewise."""
 COPIES = 4
 """Of the table, so that an element need not wait for the one before to be counted."""
 
@@ -58,7 +60,7 @@ def count(
     n, p = len(agents), len(pairs)
     width = 3 * (n + p)
     table, steps = np.zeros((COPIES, 256 << n), np.int32), np.zeros((n, 5), np.int64)
-    per_pair, per_agent = np.zeros((2, p), np.int64), np.zeros((6, n), np.int64)
+    per_pair, per_agent = np.zeros((3, p), np.int64), np.zeros((5, n), np.int64)
     magnitudes = np.zeros((n, MAGNITUDES), np.int32)
     lost, survived = np.zeros((2, 3, 2, n), np.int64), np.zeros((3, len(multipliers), n), np.int64)
     leaves, running = np.zeros((-(-base.size // LEAF), width)), np.zeros((width, LANES))
@@ -72,12 +74,18 @@ def count(
             table, steps, per_pair, per_agent, magnitudes, lost, survived, running, rows(running), leaves[at // LEAF :],
         )  # fmt: skip
     sets = table.sum(axis=0, dtype=np.int64).reshape(1 << n, 256)
-    sets[0, 0] -= -base.size % LANES if base.size % LEAF else 0  # the padding
+    if sampled(base.size - 1, sample, key, start):
+        sets[0, 0] -= -base.size % LANES  # the padding
     steps[:, :-1] -= steps[:, 1:].copy()
-    counts = {"steps": steps, "agree": per_pair[0], "equal": per_pair[1], "lost": lost, "survived": survived}
-    counts |= {"different": per_agent[0], "conflict": per_agent[1], "cancelled": per_agent[2]}
-    counts |= {"sampled": per_agent[3:], "magnitudes": magnitudes.astype(np.int64)}
+    counts = {"overlap": per_pair[0], "agree": per_pair[1], "equal": per_pair[2], "steps": steps}
+    counts |= {"sampled": per_agent[:3], "conflict": per_agent[3], "cancelled": per_agent[4]}
+    counts |= {"magnitudes": magnitudes.astype(np.int64), "lost": lost, "survived": survived}
     return {**counts, **_from_sets(sets, pairs)}, leaves
+
+
+def sampled(element: int, sample: int, key: int, start: int) -> bool:
+    """Whether this element of the block lies on a sampled leaf; see survey.profiling.sampled."""
+    return ((start + element) // LEAF * MIX + key) % 2**32 < 2**32 // sample
 
 
 def _from_sets(sets: Array, pairs: Sequence[tuple[int, int]]) -> dict[str, Array]:
@@ -85,11 +93,9 @@ def _from_sets(sets: Array, pairs: Sequence[tuple[int, int]]) -> dict[str, Array
     agents = len(sets).bit_length() - 1
     names = np.arange(len(sets))
     members = np.array([names >> t & 1 for t in range(agents)], np.bool_)  # [agents, sets]
-    number, whole = members.sum(axis=0), sets.sum(axis=1)
     both = [sets[members[s] & members[t]].sum(axis=0) for s, t in pairs]
     return {
         "elements": sets.sum(axis=0),
         "changed": np.stack([sets[row].sum(axis=0) for row in members]),
         "both": np.array(both, np.int64).reshape(len(pairs), 256),
-        "exactly": np.array([[whole[row & (number == k + 1)].sum() for k in range(agents)] for row in members]),
     }

@@ -129,13 +129,28 @@ def _tally_survived(
 
 
 @inlined
+def _overlap(
+    sources: Sources, first: int, last: int, threshold: float, pairs: Array, changed: Array, both: Array
+) -> None:
+    """Add to both [p] the elements of [first, last) that both of a pair changed: all that is counted everywhere."""
+    for i in range(first, last, LANES):
+        base = decode(sources.addresses[0], sources.codes[0], i)
+        for t in range(changed.size):
+            tau = decode(sources.addresses[t + 1], sources.codes[t + 1], i) - base
+            changed[t] = word(magnitude(tau) > threshold)
+        for p in range(len(pairs)):
+            both[p] += population(changed[pairs[p, 0]] & changed[pairs[p, 1]])
+
+
+@inlined
 def _tally_pairs(pairs: Array, rows: Array, changed: Array, raised: Array, counts: Array) -> None:
-    """Add to counts [2, p] the elements that both changed in one direction, and by the same amount."""
+    """Add to counts [3, p] the elements that both changed, in one direction, and by the same amount."""
     for p in range(len(pairs)):
         s, t = pairs[p, 0], pairs[p, 1]
         both = changed[s] & changed[t]
-        counts[0, p] += population(both & ~(raised[s] ^ raised[t]))
-        counts[1, p] += population(both & word(load_f32(rows[s]) == load_f32(rows[t])))
+        counts[0, p] += population(both)
+        counts[1, p] += population(both & ~(raised[s] ^ raised[t]))
+        counts[2, p] += population(both & word(load_f32(rows[s]) == load_f32(rows[t])))
 
 
 @inlined
@@ -162,7 +177,7 @@ def _sum(pairs: Array, rows: Array, changed: Array, many: Any, mean: Lanes, i: i
 
 
 @inlined
-def _sample(
+def _tally_agents(
     sources: Sources,
     i: int,
     base: Lanes,
@@ -174,6 +189,7 @@ def _sample(
     pairs: Array,
     rows: Array,
     changed: Array,
+    raised: Array,
     room: Array,
     address: int,
     per_agent: Array,
@@ -182,9 +198,10 @@ def _sample(
     survived: Array,
     places: Array,
 ) -> None:
-    """Add a vector of a sampled leaf to what is counted there alone."""
+    """Add a vector to all that is counted per agent."""
     number, zero = fill_u32(0), fill_f32(0.0)
     own, value, total, moved = zero, base, zero, zero
+    up = down = np.uint64(0)
     for t in range(changed.size):
         tau, by = load_f32(rows[t]), mask(changed[t])
         own = select(by, tau, own)
@@ -192,14 +209,17 @@ def _sample(
         number += select(by, fill_u32(1), fill_u32(0))
         total += tau
         moved += select(by, tau, zero)
+        up |= changed[t] & raised[t]
+        down |= changed[t] & ~raised[t]
         _tally_magnitudes(magnitude(tau), changed[t], room, address, magnitudes[t])
     mean = moved / to_float(maximum(number, fill_u32(1)))
     small = word(fill_f32(threshold) >= magnitude(mean))
     for t in range(changed.size):
-        per_agent[2, t] += population(changed[t] & many & small)
-        per_agent[3, t] += population(changed[t])
-        per_agent[4, t] += population(changed[t] & ~many)
-        per_agent[5, t] += population(changed[t] & many)
+        per_agent[0, t] += population(changed[t])
+        per_agent[1, t] += population(changed[t] & ~many)
+        per_agent[2, t] += population(changed[t] & many)
+        per_agent[3, t] += population(changed[t] & up & down)
+        per_agent[4, t] += population(changed[t] & many & small)
     _sum(pairs, rows, changed, many, mean, i, places)
     _tally_lost(base + total * share, base, changed, many, lost[0])
     _tally_lost(select(mask(some & ~many), value, base + mean), base, changed, many, lost[1])
@@ -242,37 +262,31 @@ def count(
 
     `rows` are the addresses of a vector of scratch per agent, for its task vector.
     """
-    agents, chosen = len(steps), False
+    agents = len(steps)
     changed, raised = np.zeros(agents, np.uint64), np.zeros(agents, np.uint64)
-    for i in range(0, elements, LANES):
-        if i % LEAF == 0:
-            chosen = ((leaf + i // LEAF) * MIX + key) & 0xFFFFFFFF < below
-        base = decode(sources.addresses[0], sources.codes[0], i)
-        keys = bits_of(base) << 1 >> 24
-        some = many = up = down = np.uint64(0)
-        for t in range(agents):
-            agent = decode(sources.addresses[t + 1], sources.codes[t + 1], i)
-            tau = agent - base
-            store(rows[t], tau)
-            by = magnitude(tau) > threshold
-            changed[t], raised[t] = word(by), word(tau > 0.0)
-            keys = select(by, keys | 256 << t, keys)
-            many |= some & changed[t]
-            some |= changed[t]
-            up |= changed[t] & raised[t]
-            down |= changed[t] & ~raised[t]
-            per_agent[0, t] += population(word(bits_of(agent) != bits_of(base)))
-            _tally_steps(sources, t, i, changed[t], steps)
-        _tally_set(keys, room, address, table)
-        if many:
+    for first in range(0, elements, LEAF):
+        last = min(first + LEAF, elements)
+        if ((leaf + first // LEAF) * MIX + key) & 0xFFFFFFFF >= below:
+            _overlap(sources, first, last, threshold, pairs, changed, per_pair[0])
+            continue
+        for i in range(first, last, LANES):
+            base = decode(sources.addresses[0], sources.codes[0], i)
+            keys = bits_of(base) << 1 >> 24
+            some = many = np.uint64(0)
             for t in range(agents):
-                per_agent[1, t] += population(changed[t] & up & down)
-            _tally_pairs(pairs, rows, changed, raised, per_pair)
-        if chosen:
+                tau = decode(sources.addresses[t + 1], sources.codes[t + 1], i) - base
+                store(rows[t], tau)
+                by = magnitude(tau) > threshold
+                changed[t], raised[t] = word(by), word(tau > 0.0)
+                keys = select(by, keys | 256 << t, keys)
+                many |= some & changed[t]
+                some |= changed[t]
+                _tally_steps(sources, t, i, changed[t], steps)
+            _tally_set(keys, room, address, table)
             if some:
-                _sample(
-                    sources, i, base, some, many, threshold, multipliers, share, pairs, rows, changed, room, address,
-                    per_agent, magnitudes, lost, survived, places,
+                _tally_pairs(pairs, rows, changed, raised, per_pair)
+                _tally_agents(
+                    sources, i, base, some, many, threshold, multipliers, share, pairs, rows, changed, raised, room,
+                    address, per_agent, magnitudes, lost, survived, places,
                 )  # fmt: skip
-            if (i + LANES) % LEAF == 0 or i + LANES == elements:
-                _finish(running, leaves, i // LEAF)
+        _finish(running, leaves, first // LEAF)

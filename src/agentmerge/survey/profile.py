@@ -1,4 +1,4 @@
-"""Everything a full probe counts, per layer and kind of module, in one pass. Knows no methods.
+"""What a full probe counts beside Overlap, per layer and kind of module, in the same pass. Knows no methods.
 
 Indices: t and s are agents, p a pair of them in the order of `pairs`, e the biased float32 exponent of |base|, d one of
 OUTPUTS, m one of MULTIPLIERS, k a number of agents less 1. An element counts as changed as everywhere.
@@ -46,16 +46,16 @@ class Energy(NamedTuple):
 class ProfileCounts:
     """Exact counts over a set of elements, int64; `energies` are integers of 2^-72 (see fixed.py)."""
 
+    overlap: Array
+    """[p] changed by both: the one count that is taken everywhere; all below on the sampled leaves alone."""
     elements: Array
     """[e] elements by the exponent of |base|; 0 is zero and the subnormals."""
     changed: Array
     """[t, e]"""
     both: Array
     """[p, e] changed by both."""
-    exactly: Array
-    """[t, k] changed by t and by k + 1 agents in all."""
-    different: Array
-    """[t] whose float32 bits differ from the base's."""
+    sampled: Array
+    """[3, t] changed, unique and shared elements."""
     steps: Array
     """[t, class] of the changed: by how many numbers of the base's dtype the agent's lies from it; see STEPS."""
     agree: Array
@@ -64,12 +64,10 @@ class ProfileCounts:
     """[p] changed by both, by the same amount."""
     conflict: Array
     """[t] shared elements that some agents raised and others lowered."""
-    sampled: Array
-    """[3, t] changed, unique and shared elements on the sampled leaves, which all below is counted on."""
     cancelled: Array
     """[t] shared elements whose mean change is not beyond the threshold."""
     magnitudes: Array
-    """[t, class] changed elements by |tau|, see MAGNITUDES."""
+    """[t, class] changed elements by |tau|; see MAGNITUDES."""
     lost: Array
     """[method, d, region, t] changed (region 0) or unique (1) elements that SCALED_DOWN moves, stored as the base's."""
     survived: Array
@@ -91,7 +89,7 @@ class ProfileCounts:
 
     def energy(self) -> Energy:
         """The sums as float64."""
-        agents, values = len(self.different), np.array([value_of(total) for total in self.energies])
+        agents, values = len(self.steps), np.array([value_of(total) for total in self.energies])
         first, second = np.split(values, [3 * agents])
         return Energy(*first.reshape(3, agents), *second.reshape(3, len(self.agree)))
 
@@ -109,7 +107,7 @@ class Profile(Statistic[Groups]):
 
     threshold: float = THRESHOLD
     sample: int = 1
-    """Magnitudes, energies and rounding are taken on one of so many leaves."""
+    """All but the pairs' overlap is taken on one of so many leaves of 2,048 elements, spread evenly; 1: everywhere."""
 
     def observe(self, stack: Stack) -> Groups:
         """Count one stack."""

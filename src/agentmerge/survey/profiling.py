@@ -35,30 +35,23 @@ def pairs(agents: int) -> list[tuple[int, int]]:
 
 def count(stack: Stack, threshold: float, sample: int) -> tuple[dict[str, Array], Array]:
     """The counts of survey.profile.ProfileCounts by name, and the rows of its energies, float64 [rows, n]."""
-    tau = stack.task_vectors()
-    changed = changed_mask(tau, threshold)
-    number = changed.sum(axis=0)
-    mean = mean_change(tau, changed)
-    base = as_float32(stack.base).view(np.uint32)
-    values = np.stack([stack.values(t) for t in range(len(tau))])
+    tau, where = stack.task_vectors(), sampled(stack, sample)
+    everywhere = changed_mask(tau, threshold)
+    mean, number, changed = mean_change(tau, everywhere), everywhere.sum(axis=0), everywhere & where
+    regions = changed, changed & (number == 1), changed & (number >= 2)
     counts = {
-        **by_exponent(base, changed),
-        "exactly": np.array([[np.sum(row & (number == k + 1)) for k in range(len(tau))] for row in changed]),
-        "different": (values.view(np.uint32) != base).sum(axis=1),
+        "overlap": np.array([np.sum(everywhere[s] & everywhere[t]) for s, t in pairs(len(tau))], np.int64),
+        **by_exponent(as_float32(stack.base).view(np.uint32), where, changed),
+        "sampled": np.array([region.sum(axis=1) for region in regions]),
         "steps": step_classes(stack, changed),
         **agreements(tau, changed),
         "conflict": _per_agent(changed, (changed & (tau > 0)).any(axis=0) & (changed & (tau < 0)).any(axis=0)),
-    }
-    chosen = changed & sampled(stack, sample)
-    regions = chosen, chosen & (number == 1)
-    counts |= {
-        "sampled": np.array([region.sum(axis=1) for region in (*regions, chosen & (number >= 2))]),
-        "cancelled": _per_agent(chosen, (number >= 2) & (np.abs(mean) <= np.float32(threshold))),
-        "magnitudes": magnitudes(tau, chosen),
-        "lost": lost(stack, tau, changed, mean, regions),
+        "cancelled": _per_agent(regions[2], np.abs(mean) <= np.float32(threshold)),
+        "magnitudes": magnitudes(tau, changed),
+        "lost": lost(stack, tau, everywhere, mean, regions[:2]),
         "survived": survived(stack, tau, regions[1]),
     }
-    return {name: array.astype(np.int64) for name, array in counts.items()}, energies(tau, chosen, mean)
+    return {name: array.astype(np.int64) for name, array in counts.items()}, energies(tau, changed, mean)
 
 
 def sampled(stack: Stack, sample: int) -> Array:
@@ -86,8 +79,8 @@ def mean_change(tau: Array, changed: Array) -> Array:
     return mean
 
 
-def by_exponent(base: Array, changed: Array) -> dict[str, Array]:
-    """Elements, changed ones and those changed by both of a pair, by the 8 exponent bits of float32 |base|."""
+def by_exponent(base: Array, where: Array, changed: Array) -> dict[str, Array]:
+    """Elements on sampled leaves, the changed ones and those changed by both of a pair, by the 8 exponent bits of float32 |base|."""
     exponent = (base >> 23 & 0xFF).astype(np.int64)
 
     def histogram(which: Array) -> Array:
@@ -95,7 +88,7 @@ def by_exponent(base: Array, changed: Array) -> dict[str, Array]:
 
     both = [histogram(a & b) for a, b in combinations(changed, 2)]
     return {
-        "elements": histogram(np.ones(base.size, np.bool_)),
+        "elements": histogram(where),
         "changed": np.stack([histogram(row) for row in changed]),
         "both": np.array(both, np.int64).reshape(len(both), EXPONENTS),
     }
