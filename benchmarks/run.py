@@ -22,12 +22,33 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import yaml
+
+from agentmerge.checkpoint.layout import plan_layout
 from agentmerge.checkpoint.positional import aligned_empty, preallocate, read_into, sync_data, write_from
+from agentmerge.checkpoint.reader import open_checkpoint
 from agentmerge.record import MergeRecord
 from agentmerge.synth.write import synthesise
+from agentmerge.tensors import TensorSpec
 
 STEP = 4 << 20  # bytes
+
+METHODS: dict[str, dict[str, Any]] = {
+    "ram": {"name": "ram"},
+    "ram_plus": {"name": "ram_plus"},
+    "task_arithmetic": {"name": "task_arithmetic"},
+    "fisher": {"name": "fisher"},
+    "ties": {"name": "ties"},
+    "dare+ta": {"name": "dare", "then": "task_arithmetic"},
+    "dare+ties": {"name": "dare", "then": "ties"},
+    "wudi": {"name": "wudi"},
+    "ram_plus auto": {"name": "ram_plus", "rescale": "auto"},
+    "calibrate(ram)": {"name": "calibrate", "then": "ram"},
+}
+"""What can be named: the paper's figure 9, and two of ours."""
 
 
 def main() -> None:
@@ -35,7 +56,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="a folder with room for inputs and outputs")
     parser.add_argument("--shapes", default="qwen2.5-0.5b,qwen2.5-1.5b")
     parser.add_argument("--agents", default="3", help="numbers of agents, comma-separated")
-    parser.add_argument("--methods", default="ram,ram_plus")
+    parser.add_argument("--methods", default="ram,ram_plus", help=f"all, or of {', '.join(METHODS)}")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--keep", action="store_true", help="keep the synthetic sets")
@@ -48,7 +69,7 @@ def main() -> None:
             folder = options.work / f"{shape}-{agents}"
             if not folder.exists():
                 synthesise(shape, folder, agents=agents)
-            for method in options.methods.split(","):
+            for method in METHODS if options.methods == "all" else options.methods.split(","):
                 rows.append(measure(folder, shape, method, options.repeat, options.cold))
                 print(row_text(rows[-1]), flush=True)
             if not options.keep:
@@ -58,8 +79,13 @@ def main() -> None:
 
 
 def measure(folder: Path, shape: str, method: str, repeat: int, cold: bool) -> dict[str, object]:
-    inputs = sorted(folder.glob("*/*.safetensors"))
     out = folder / "merged-for-benchmark"
+    if method == "fisher":
+        for name in (path.parent.name for path in folder.glob("*/config.json") if path.parent.name != "base"):
+            importance(folder, name)
+    inputs = sorted(
+        p for p in folder.glob("*/*.safetensors") if method == "fisher" or "importance" not in p.parent.name
+    )
     size, output = (
         sum(path.stat().st_size for path in inputs),
         sum(p.stat().st_size for p in folder.glob("base/*.safe*")),
@@ -98,8 +124,13 @@ def measure(folder: Path, shape: str, method: str, repeat: int, cold: bool) -> d
 def merge_once(folder: Path, out: Path, method: str) -> tuple[float, int, MergeRecord]:
     """One merge in a process of its own: seconds, peak resident bytes, record."""
     names = sorted(path.parent.name for path in folder.glob("*/config.json") if path.parent.name != "base")
-    words = [word for name in names for word in ("--agent", f"{name}={folder / name}")]
-    command = ["merge", "--base", str(folder / "base"), *words, "--method", method, "--out", str(out), "--quiet"]
+    agents: dict[str, dict[str, str]] = {name: {"source": str(folder / name)} for name in names}
+    if method == "fisher":
+        for name in names:
+            agents[name]["importance"] = str(importance(folder, name))
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({"base": str(folder / "base"), "agents": agents, "method": METHODS[method]}))
+    command = ["merge", str(recipe), "--out", str(out), "--quiet"]
     before = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", "from agentmerge.cli import main; main()", *command])
     _, status, usage = os.wait4(process.pid, 0)
@@ -113,6 +144,24 @@ def merge_once(folder: Path, out: Path, method: str) -> tuple[float, int, MergeR
     assert sum(p.stat().st_size for p in out.glob("*.safetensors")) == record.output.bytes
     shutil.rmtree(out)
     return seconds, usage.ru_maxrss * (1 if platform.system() == "Darwin" else 1024), record
+
+
+def importance(folder: Path, name: str) -> Path:
+    """Made-up float32 importance of an agent, as large as a real one; made once."""
+    out = folder / f"importance-{name}"
+    if out.exists():
+        return out
+    out.mkdir()
+    with open_checkpoint(folder / name) as agent:
+        specs = [TensorSpec(spec.name, "F32", spec.shape) for spec in agent.specs.values()]
+    layout = plan_layout(specs, 1 << 62)
+    draws = np.random.default_rng(0).standard_exponential(STEP // 4, np.float32)
+    with (out / layout.shards[0].name).open("wb") as file:
+        file.write(layout.shards[0].header)
+        for spec in specs:
+            for start in range(0, spec.elements, draws.size):
+                file.write(draws[: min(draws.size, spec.elements - start)].tobytes())
+    return out
 
 
 def read_all(paths: list[Path]) -> float:

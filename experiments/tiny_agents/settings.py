@@ -11,12 +11,14 @@ SEEDS = (1, 2)
 class BaseSettings:
     """The supervised mixture that makes the base."""
 
-    steps: int = 2400
-    batch: int = 32  # samples a step, over all sub-tasks
-    learning_rate: float = 2.5e-3
+    recall_steps: int = 300  # first, to learn looking things up
+    recall_batch: int = 32
+    steps: int = 900  # then, on the mixture
+    batch: int = 40  # samples a step, over all sub-tasks
+    learning_rate: float = 2e-3
     warmup: int = 50
-    aim: float = 0.55  # a sub-task's share of the mixture falls as its score nears this
-    every: int = 100  # steps between two looks at the scores
+    aim: float = 0.5  # a sub-task's share of the mixture falls as its score nears this
+    every: int = 75  # steps between two looks at the scores
     look: int = 64  # dev samples of a sub-task in a look
 
 

@@ -47,7 +47,14 @@ def test_weights_and_densities_may_stand_at_the_top(convert):
     assert convert(text).data == {
         "base": "org/base",
         "agents": {"a": "org/a", "b": "org/b"},
-        "method": {"name": "ties", "scope": "tensor", "zero_sign": "zero", "density": 0.3, "scale": 0.8},
+        "method": {
+            "name": "ties",
+            "scope": "tensor",
+            "zero_sign": "plus",
+            "density": 0.3,
+            "scale": 0.8,
+            "normalize": True,
+        },
         "output": {"dtype": "float32"},
     }
 
@@ -74,7 +81,7 @@ def test_dare_ties_is_dare_around_ties_that_trims_nothing(convert):
     assert method == {
         "name": "dare",
         "density": 0.5,
-        "then": {"name": "ties", "density": 1.0, "zero_sign": "zero", "scale": 0.5},
+        "then": {"name": "ties", "density": 1.0, "zero_sign": "plus", "scale": 0.5, "normalize": True},
     }
 
 
@@ -153,3 +160,8 @@ def test_agents_are_named_after_their_paths_and_each_has_a_name_of_its_own(conve
     data = convert(f"{{merge_method: ram, base_model: b, models: [{entries}]}}").data
     assert list(data["agents"]) == ["Coder-7B", "Coder-7B-2", "base-2", "x-y", "tool"]
     assert list(data["agents"].values()) == models
+
+
+def test_dare_ties_takes_the_sum_unless_told_otherwise(convert):
+    assert convert(TWO + "merge_method: dare_ties").data["method"]["then"]["normalize"] is False
+    assert convert(TWO + "merge_method: ties\nparameters: {normalize: false}").data["method"]["normalize"] is False

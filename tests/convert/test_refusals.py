@@ -66,7 +66,6 @@ def test_a_method_that_is_nowhere_gets_a_hint(convert):
         ("parameters: {density: [{filter: a}]}", "parameters.density: found", "{filter, value}"),
         ("parameters: {density: 0}", "parameters.density: found 0", "weight 0"),
         ("parameters: {density: 0.5, rescale: true}", "parameters.rescale: found true", "does not rescale"),
-        ("parameters: {normalize: false}", "parameters.normalize: found false", "normalize: true"),
         ("parameters: [1]", "parameters: found [1]", "expected a mapping"),
     ],
 )
@@ -80,11 +79,6 @@ def test_a_gradient_over_an_unknown_number_of_layers(convert):
     message = refused(convert, TIES + "parameters: {density: [0.2, 0.8]}")
     assert "parameters.density: found [0.2, 0.8]" in message
     assert "--layers" in message
-
-
-def test_dare_ties_takes_the_sum_by_default_which_is_not_here(convert):
-    message = refused(convert, MODELS + "merge_method: dare_ties")
-    assert "parameters.normalize: found nothing, which is false for dare_ties" in message
 
 
 def test_densities_that_differ_between_agents(convert):

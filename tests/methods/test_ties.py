@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -246,3 +247,21 @@ def by_hand(folder: Path, base: Array, **taus: Array) -> Sources:
     """Checkpoints of one float32 tensor; agents are base + tau."""
     root = write_checkpoint(folder / "base", {"w": base})
     return Sources(root, {name: write_checkpoint(folder / name, {"w": base + tau}) for name, tau in taus.items()})
+
+
+def test_a_sum_of_0_may_take_the_positive_changes():
+    stack = random_stack(0, elements=4, agents=2)
+    tau = np.array([[1, -1, 2, 0], [-1, 1, 1, 0]], np.float32)
+    stack = replace(stack, base=np.zeros(4, np.float32), agents=(tau[0], tau[1]), weights=(1.0, 1.0))
+    merged = {z: Ties(density=1, zero_sign=z).merge(stack, Survey()) for z in ("plus", "zero")}
+    np.testing.assert_array_equal(merged["plus"], np.array([1, 1, 1.5, 0], np.float32))
+    np.testing.assert_array_equal(merged["zero"], np.array([0, 0, 1.5, 0], np.float32))
+
+
+def test_without_normalize_the_agents_that_agree_are_added():
+    tau = np.array([[1, -1, 2, 0], [3, 4, 1, 0]], np.float32)
+    stack = replace(
+        random_stack(0, elements=4, agents=2), base=np.zeros(4, np.float32), agents=(tau[0], tau[1]), weights=(1.0, 0.5)
+    )
+    merged = Ties(density=1, zero_sign="zero", normalize=False, scale=2.0).merge(stack, Survey())
+    np.testing.assert_array_equal(merged, np.array([5, 4, 5, 0], np.float32))

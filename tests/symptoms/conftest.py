@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,14 @@ import numpy as np
 import pytest
 
 import agentmerge
-from agentmerge.engine.check import CheckRecord
-from agentmerge.testing import read_checkpoint, write_checkpoint
 from agentmerge.tensors import DTYPES
+from agentmerge.testing import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from agentmerge.engine.check import CheckRecord
     from agentmerge.record import MergeRecord
     from agentmerge.tensors import Array
 
@@ -110,7 +111,8 @@ class Case:
         return agentmerge.check(self.recipe(**sections))
 
     def refused(self, *parts: str, **sections: Any) -> str:
-        """Both commands say so, and nothing is written."""
+        """A merge says so, and OUT does not appear."""
+        shutil.rmtree(self.out, ignore_errors=True)
         with pytest.raises(agentmerge.MergeError) as caught:
             self.merge(**sections)
         for part in parts:

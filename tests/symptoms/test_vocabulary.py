@@ -27,7 +27,7 @@ def resized(tensors, rows, seed=9):
 def small(pair):
     """The pair in miniature: the same order and parity, a few rows apart."""
     low = min(pair)
-    return tuple(12 + (rows - low) // 64 for rows in pair)
+    return tuple(12 + (rows - low) // 8 for rows in pair)
 
 
 @pytest.mark.parametrize("pair", PAIRS)

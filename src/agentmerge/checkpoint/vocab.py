@@ -78,7 +78,7 @@ def aligned_vocabulary(
     maps: dict[str, dict[str, int]] = {}
     warnings: list[str] = []
     good = dict(agents)
-    for name, agent in agents.items():
+    for name, agent in good.copy().items():
         try:
             theirs = token_ids(agent.folder)
             used = any(reads(tensor, name) for tensor in rows_of(base).keys() & agent.specs.keys())

@@ -98,7 +98,7 @@ def _rule(method: str, rule: Rule, names: Mapping[str, str]) -> dict[str, Any]:
 _FIXED: dict[str, dict[str, Any]] = {
     "linear": {"name": "task_arithmetic"},
     "task_arithmetic": {"name": "task_arithmetic"},
-    "ties": {"name": "ties", "scope": "tensor", "zero_sign": "zero"},
+    "ties": {"name": "ties", "scope": "tensor", "zero_sign": "plus"},
     "dare_linear": {"name": "dare"},
     "dare_ties": {"name": "dare"},
     "ram": {"name": "ram"},
@@ -106,28 +106,27 @@ _FIXED: dict[str, dict[str, Any]] = {
 }
 _INNER: dict[str, dict[str, Any]] = {
     "dare_linear": {"name": "task_arithmetic"},
-    "dare_ties": {"name": "ties", "density": 1.0, "zero_sign": "zero"},
+    "dare_ties": {"name": "ties", "density": 1.0, "zero_sign": "plus"},
 }
 _DRAWN = "the elements to drop are drawn by another generator, addressed by `seed`"
 _RESCALED = "kept elements are divided by density, as the paper does; mergekit scales each tensor to its old magnitude"
-_ZERO = "where the weighted changes cancel exactly, the base stays; mergekit takes the positive ones"
 NOTES = {
-    "ties": (
-        "one or two elements more of each tensor are kept, and all that equal the last of them in magnitude",
-        _ZERO,
-    ),
+    "ties": ("one or two elements more of each tensor are kept, and all that equal the last of them in magnitude",),
     "dare_linear": (_DRAWN, _RESCALED),
-    "dare_ties": (_DRAWN, _RESCALED, _ZERO),
+    "dare_ties": (_DRAWN, _RESCALED),
 }
 """What differs from mergekit in a method that is otherwise the same."""
 
 
 def shaped(method: str, settings: dict[str, float]) -> dict[str, Any]:
     """Settings where our method has them: those of an inner method under `then`, which a rule replaces whole."""
-    if method not in _INNER or "scale" not in settings:
-        return dict(settings)
-    outer = {name: value for name, value in settings.items() if name != "scale"}
-    return {**outer, "then": {**_INNER[method], "scale": settings["scale"]}}
+    values: dict[str, Any] = dict(settings)
+    if "normalize" in values:
+        values["normalize"] = bool(values["normalize"])
+    if method not in _INNER or "scale" not in values:
+        return values
+    inner = {name: values.pop(name) for name in ("scale", "normalize") if name in values}
+    return {**values, "then": {**_INNER[method], **inner}}
 
 
 def _dumped(data: dict[str, Any], *, flow: bool) -> str:

@@ -72,8 +72,8 @@ def _ties(config: MergekitConfig, tensor: str, findings: Findings) -> Mix:
         findings.refuse(
             "parameters.rescale", "true", why, "rescale: false and a lambda of your choice, which is `scale`"
         )
-    _needs_mean(config, tensor, findings, default=True)
-    return Mix(weights, {"density": density, "scale": _scale(config, tensor)})
+    normalize = _normalize(config, tensor, default=True)
+    return Mix(weights, {"density": density, "scale": _scale(config, tensor), "normalize": normalize})
 
 
 def _dare_linear(config: MergekitConfig, tensor: str, findings: Findings) -> Mix:
@@ -82,8 +82,8 @@ def _dare_linear(config: MergekitConfig, tensor: str, findings: Findings) -> Mix
 
 
 def _dare_ties(config: MergekitConfig, tensor: str, findings: Findings) -> Mix:
-    _needs_mean(config, tensor, findings, default=False)
-    return _dropped(config, tensor, _weights(config, tensor, findings), _scale(config, tensor), findings)
+    found = _dropped(config, tensor, _weights(config, tensor, findings), _scale(config, tensor), findings)
+    return Mix(found.weights, {**found.settings, "normalize": _normalize(config, tensor, default=False)})
 
 
 def _dropped(config: MergekitConfig, tensor: str, weights: dict[str, float], scale: float, findings: Findings) -> Mix:
@@ -149,17 +149,10 @@ def _scale(config: MergekitConfig, tensor: str) -> float:
     return _or(config.value("lambda", tensor), 1.0)
 
 
-def _needs_mean(config: MergekitConfig, tensor: str, findings: Findings, *, default: bool) -> None:
-    """Refuse what asks for the sum of the agents that agree."""
+def _normalize(config: MergekitConfig, tensor: str, *, default: bool) -> float:
+    """1 where the agents that agree are averaged, 0 where they are added; a setting is a number here."""
     found = config.value("normalize", tensor)
-    if found or (found is None and default):
-        return
-    findings.refuse(
-        "parameters.normalize",
-        "false" if found is not None else f"nothing, which is false for {config.method}",
-        "`ties` divides by the weights of the agents that agree in sign, it never takes their sum.",
-        "normalize: true",
-    )
+    return float(default if found is None else bool(found))
 
 
 def _or(value: float | None, default: float) -> float:

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from agentmerge.convert.config import MergekitConfig
     from agentmerge.convert.findings import Findings
 
-NORMALISED = ("ties", "dare_ties")
-"""Methods whose result is the same when all weights are multiplied by one positive number."""
-
 
 @dataclass(frozen=True)
 class Planned:
@@ -71,7 +68,8 @@ def _wanted(config: MergekitConfig, case: Case, found: Mix, weights: dict[str, f
         return Wanted(_rounded(found.settings), base=True)
     ratio = next(iter(ratios.values()))
     differ = not all(isclose(r, ratio, rel_tol=1e-9) for r in ratios.values())
-    if differ or (config.method in NORMALISED and ratio < 0):
+    mean = bool(found.settings.get("normalize"))  # then a common positive factor of all weights changes nothing
+    if differ or (mean and ratio < 0):
         usual = " : ".join(f"{w:g}" for w in weights.values())
         here = " : ".join(f"{w:g}" for w in found.weights.values())
         findings.refuse(
@@ -82,7 +80,7 @@ def _wanted(config: MergekitConfig, case: Case, found: Mix, weights: dict[str, f
             "weights in the same proportion for every tensor",
         )
     settings = dict(found.settings)
-    if "scale" in settings and config.method not in NORMALISED:
+    if "scale" in settings and not mean:
         settings["scale"] *= ratio
     return Wanted(_rounded(settings), frozenset(m for m, w in weights.items() if w and not found.weights[m]))
 

@@ -99,3 +99,20 @@ def _from_sets(sets: Array, pairs: Sequence[tuple[int, int]]) -> dict[str, Array
         "changed": np.stack([sets[row].sum(axis=0) for row in members]),
         "both": np.array(both, np.int64).reshape(len(pairs), 256),
     }
+
+
+def retention(base: Array, agents: Sequence[Array], stored: Array, threshold: float) -> Array:
+    """survey.RegionRetention, float64 [leaves, 4 * agents]; dtypes in any mix that cpu.supports."""
+    from agentmerge.kernels import keeping
+
+    width = 4 * len(agents)
+    sums, running = np.empty((-(-base.size // LEAF), width)), np.zeros((width, LANES))
+    scratch = np.zeros((len(agents), LANES), np.float32)
+    for sources, size, at in pieces(base, agents, extra=(stored,), multiple=LEAF):
+        keeping.retention(sources, rows(scratch), size, threshold, running, rows(running), sums[at // LEAF :])
+    return sums
+
+
+def warm_up() -> None:
+    """Compile the loop of a full probe, or load it from numba's cache."""
+    from agentmerge.kernels import profiling  # noqa: F401

@@ -10,8 +10,9 @@
 Where public codes disagree: the paper's code and MergeLM trim over the whole task vector (scope "model") and keep every
 element equal to the k-th magnitude, which for bfloat16 agents can be thousands; mergekit trims tensor by tensor (scope
 "tensor"). Where the elected sum is exactly 0, MergeLM takes the sign that most elements of the checkpoint elected
-(zero_sign "majority"), mergekit keeps the base ("zero"). MergeLM keeps exact zeros when the k-th magnitude is 0, which
-is harmless there because zeros add nothing; here only real changes are kept.
+(zero_sign "majority"), mergekit the positive changes ("plus"). mergekit's dare_ties adds the agents that agree instead
+of averaging them (normalize false). MergeLM keeps exact zeros when the k-th magnitude is 0, which is harmless there
+because zeros add nothing; here only real changes are kept.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ class Ties(MergeMethod):
     """Multiplies the disjoint mean."""
     scope: Literal["model", "tensor"] = "model"
     """Over what the magnitudes are ranked: the whole task vector (the paper), or each tensor (mergekit)."""
-    zero_sign: Literal["majority", "zero"] = "majority"
-    """What an element with an elected sum of exactly 0 takes: the checkpoint's majority sign, or the base."""
+    zero_sign: Literal["majority", "zero", "plus"] = "majority"
+    """What an element with an elected sum of exactly 0 takes: the checkpoint's majority sign, the base, or +."""
+    normalize: bool = True
+    """Divide by the weights of the agents that agree; false takes their sum."""
 
     @property
     def _high(self) -> MagnitudeHigh:
@@ -83,10 +86,15 @@ class Ties(MergeMethod):
         kept = trim(stack.task_vectors(), limits, stack.block.tensor.name)
         sign = elect(kept, stack.weight())
         sign = np.where(sign == 0, zero, sign)
-        return added(stack.base, np.float32(self.scale) * disjoint_mean(kept, sign, stack.weight()))
+        combined = (
+            disjoint_mean(kept, sign, stack.weight()) if self.normalize else disjoint_sum(kept, sign, stack.weight())
+        )
+        return added(stack.base, np.float32(self.scale) * combined)
 
     def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
-        """The same in one compiled pass."""
+        """The same in one compiled pass; a sum has no kernel."""
+        if not self.normalize:
+            return None
         limits, zero = survey.derived(self, lambda: self._found(survey))
         rule = Rule(
             TIES,
@@ -116,8 +124,8 @@ class Ties(MergeMethod):
     def _found(self, survey: Survey) -> tuple[dict[str, tuple[float, ...]], np.float32]:
         """The limits, and the sign of an elected sum of 0."""
         limits = self._limits(survey)
-        if self.zero_sign == "zero":
-            return dict(limits), np.float32(0)
+        if self.zero_sign != "majority":
+            return dict(limits), np.float32(self.zero_sign == "plus")
         positive, negative = survey.total(ElectedSigns(limits))
         return dict(limits), np.float32(np.sign(positive - negative))
 
@@ -206,9 +214,20 @@ def elect(kept: Array, weight: Array) -> Array:
 
 def disjoint_mean(kept: Array, sign: Array, weight: Array) -> Array:
     """The weighted mean over the kept elements of the elected sign, float32 [n]; 0 where there are none."""
-    total, divisor = np.zeros(kept.shape[1], np.float32), np.zeros(kept.shape[1], np.float32)
+    divisor = np.zeros(kept.shape[1], np.float32)
     for w, tau in zip(weight, kept, strict=True):
-        agrees = (np.sign(w * tau) == sign) & (tau != 0)
-        total += np.where(agrees, w * tau, np.float32(0))
-        divisor += np.where(agrees, w, np.float32(0))
+        divisor += np.where(_agrees(w, tau, sign), w, np.float32(0))
+    total = disjoint_sum(kept, sign, weight)
     return np.where(divisor == 0, np.float32(0), total / np.where(divisor == 0, np.float32(1), divisor))
+
+
+def disjoint_sum(kept: Array, sign: Array, weight: Array) -> Array:
+    """The weighted sum over the kept elements of the elected sign, float32 [n]."""
+    total = np.zeros(kept.shape[1], np.float32)
+    for w, tau in zip(weight, kept, strict=True):
+        total += np.where(_agrees(w, tau, sign), w * tau, np.float32(0))
+    return total
+
+
+def _agrees(weight: float, tau: Array, sign: Array) -> Array:
+    return (np.sign(weight * tau) == sign) & (tau != 0)
