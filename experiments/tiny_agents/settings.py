@@ -11,8 +11,10 @@ SEEDS = (1, 2)
 class BaseSettings:
     """The supervised mixture that makes the base."""
 
-    recall_steps: int = 300  # first, to learn looking things up
-    recall_batch: int = 32
+    recall_batch: int = 32  # sequences a step, to learn looking things up first,
+    recall_loss: float = 0.3  # until this loss is reached,
+    recall_most: int = 800  # or after so many steps
+    recall_kept: int = 6  # sequences a step beside the mixture
     steps: int = 900  # then, on the mixture
     batch: int = 40  # samples a step, over all sub-tasks
     learning_rate: float = 2e-3

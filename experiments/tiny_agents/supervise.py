@@ -32,13 +32,17 @@ def train_base(out: Path, settings: BaseSettings, seed: int) -> list[dict[str, A
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     muon = torch.optim.Muon(matrices, lr=0.0, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
     optimizers = [muon, torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)]
-    for step in range(1, settings.recall_steps + 1):
+    loss, step = 3.0, 0
+    while loss > settings.recall_loss and (step := step + 1) <= settings.recall_most:
         rate = settings.learning_rate * min(step / settings.warmup, 1)
-        train_step(model, optimizers, rate, [recall(tokenizer, rng, settings.recall_batch)])
+        now = train_step(model, optimizers, rate, [recall(tokenizer, rng, settings.recall_batch)])
+        loss += 0.05 * (now - loss)
+    print(f"base {seed}: {step} steps of recall, loss {loss:.2f}", flush=True)
     shares, history = mixture({}, settings), []
     for step in range(1, settings.steps + 1):
         rate = settings.learning_rate * min(1, 3 * (settings.steps - step + 1) / settings.steps)
-        train_step(model, optimizers, rate, [encoded(tokenizer, drawn) for drawn in draw(rng, shares, settings.batch)])
+        batches = [encoded(tokenizer, drawn) for drawn in draw(rng, shares, settings.batch)]
+        train_step(model, optimizers, rate, [*batches, recall(tokenizer, rng, settings.recall_kept)])
         if step % settings.every == 0:
             scores = looked_at(Agent(model.eval(), tokenizer), settings.look, seed)
             shares = mixture(scores, settings)

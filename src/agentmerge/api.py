@@ -21,6 +21,7 @@ def merge(
     out: str | Path,
     *,
     overwrite: bool = False,
+    full: bool = False,
     runner: Runner | None = None,
     watch: Watch | None = None,
 ) -> MergeRecord:
@@ -30,6 +31,7 @@ def merge(
         recipe: a Recipe, the same as plain data, or the path of a YAML file.
         out: a new or empty folder; it appears when everything is written.
         overwrite: replace a folder that is there, once the new one is whole.
+        full: measure all that a report shows, too: `.findings` and `.retention`.
         runner: who does the work; threads of this process by default.
         watch: is told of the progress.
 
@@ -39,7 +41,7 @@ def merge(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
-    return pipeline.merge(as_recipe(recipe), Path(out), overwrite=overwrite, runner=runner, watch=watch)
+    return pipeline.merge(as_recipe(recipe), Path(out), overwrite=overwrite, full=full, runner=runner, watch=watch)
 
 
 def sweep(
@@ -49,6 +51,7 @@ def sweep(
     out: str | Path,
     *,
     overwrite: bool = False,
+    full: bool = False,
     runner: Runner | None = None,
     watch: Watch | None = None,
 ) -> dict[str, MergeRecord]:
@@ -60,6 +63,7 @@ def sweep(
         values: of the field.
         out: each merge goes into a folder of it that is named FIELD=VALUE.
         overwrite: as for `merge`.
+        full: as for `merge`.
         runner: as for `merge`.
         watch: as for `merge`.
 
@@ -72,13 +76,14 @@ def sweep(
     base = as_recipe(recipe)
     recipes = {f"{field}={value}": base.with_method({field: value}) for value in values}
     folders = {Path(out) / name: found for name, found in recipes.items()}
-    records = pipeline.merge_all(folders, overwrite=overwrite, runner=runner, watch=watch)
+    records = pipeline.merge_all(folders, overwrite=overwrite, full=full, runner=runner, watch=watch)
     return dict(zip(recipes, records, strict=True))
 
 
 def probe(
     recipe: Recipe | Mapping[str, Any] | str | Path,
     *,
+    full: bool = False,
     runner: Runner | None = None,
     watch: Watch | None = None,
 ) -> ProbeRecord:
@@ -86,6 +91,7 @@ def probe(
 
     Args:
         recipe: as for `merge`; its method decides which scales are shown.
+        full: measure all that a report shows, too: `.findings`.
         runner: who does the work; threads of this process by default.
         watch: is told of the progress.
 
@@ -95,7 +101,7 @@ def probe(
     Raises:
         MergeError: whatever the user can mend.
     """
-    return pipeline.probe(as_recipe(recipe), runner=runner, watch=watch)
+    return pipeline.probe(as_recipe(recipe), full=full, runner=runner, watch=watch)
 
 
 def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> CheckRecord:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agentmerge.analysis.models import Findings  # noqa: TC001 - pydantic reads it at run time
 from agentmerge.errors import SurveyError
 
 if TYPE_CHECKING:
@@ -90,6 +91,15 @@ class AgentRounding(_Part):
         )
 
 
+class AgentRetention(_Part):
+    """<stored - base, tau> / <tau, tau> over the elements that one agent changed; null where there are none."""
+
+    unique: float | None
+    shared: float | None
+    changed: float | None
+    """Both together."""
+
+
 class CopiedTensor(_Part):
     """A tensor that no method worked on."""
 
@@ -126,6 +136,10 @@ class MergeRecord(_Part):
     rounding: dict[str, AgentRounding]
     learned: dict[str, Any] = Field(default_factory=dict)
     """What the method found out about the agents; see its `learned`."""
+    retention: dict[str, AgentRetention] | None = None
+    """What the stored merge keeps of each agent; with `--report`."""
+    findings: Findings | None = None
+    """What a full probe shows; with `--report`."""
     tensors: Tensors
     output: OutputFacts
     warnings: list[str]
@@ -154,6 +168,8 @@ class ProbeRecord(_Part):
     scope: str
     """Which elements of which agents were counted."""
     survey: SurveySummary
+    findings: Findings | None = None
+    """What a full probe found, in rows: each list loads as a table."""
     answers: dict[str, Any]
     """By statistic: the total, and per tensor."""
     warnings: list[str]

@@ -19,7 +19,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_every_command_has_help(run):
-    for command in ("merge", "probe", "inspect", "methods", "schema", "synth"):
+    for command in ("merge", "probe", "check", "inspect", "methods", "schema", "synth"):
         ran = run(command, "--help")
         assert ran.code == 0
         assert "Usage" in ran.out

@@ -73,7 +73,7 @@ def quantise(tensors, layout, names=(MLP,), block=(128, 128)):
         rows, columns = wide.shape
         height, width = {"tensor": (rows, columns), "row": (1, columns)}.get(layout, block)
         shape = (-(-rows // height), -(-columns // width))
-        scale = np.random.default_rng(5).uniform(0.001, 0.01, shape).astype(np.float32)
+        scale = np.random.default_rng(5).uniform(0.01, 0.05, shape).astype(np.float32)
         each = np.array([[scale[r // height, c // width] for c in range(columns)] for r in range(rows)], np.float32)
         found[name] = (wide / each).astype(FP8)
         plain[name] = (found[name].astype(np.float32) * each).astype(BF16)

@@ -61,9 +61,9 @@ def test_a_prefix_that_leaves_tensors_over_is_refused_with_a_hint_that_names_it(
     agent = {f"module.{n}": a for n, a in trained(base, 1).items() if n != NORM} | {"module.extra.weight": base[NORM]}
     case.put("base", base)
     case.put("code", agent)
-    message = case.refused_early("has none of the base's", f"another prefix, module.{EMBED} for the base's {EMBED}")
-    assert f"1 of the base would be left over ({NORM})" in message
-    assert "1 of agent 'code' would be left over (module.extra.weight)" in message
+    message = case.refused_early("lacks 5", f"another prefix, module.{EMBED} for the base's {EMBED}")
+    assert f"1 of the base would be left over ({NORM};" in message
+    assert "1 of agent 'code' would be left over (module.extra.weight;" in message
     hints = [finding for finding in case.check().findings if "another prefix" in f"{finding.found}{finding.todo}"]
     assert hints
 

@@ -109,7 +109,7 @@ def test_union_takes_tokens_that_an_agent_put_into_the_padding(case: Case) -> No
     case.put("code", code, **tokenizer(words(12), {"<tool>": 12, "</tool>": 13}))
     case.put("tool", tool, **tokenizer(words(12)))
     record = case.merge({"name": "ram+", "rescale": 0.5})
-    assert any("2 tokens that the base's tokenizer lacks: '</tool>', '<tool>'" in w for w in record.warnings)
+    assert any("2 tokens that the tokenizer of the base lacks: '</tool>', '<tool>'" in w for w in record.warnings)
     assert "<tool>" not in (case.out / "tokenizer.json").read_text()
     case.merge({"name": "ram+", "rescale": 0.5}, inputs={"vocab": "union"})
     assert case.result[EMBED][12:14].tobytes() == code[EMBED][12:14].tobytes()
@@ -154,6 +154,14 @@ def test_a_permuted_vocabulary_of_the_same_size_stops_the_merge(case: Case) -> N
     assert "expected the same ids" in message
     for mode in ("base-rows", "union"):
         case.refused("under other ids", inputs={"vocab": mode})
+
+
+def test_agents_in_another_order_than_each_other_stop_the_merge_where_the_base_has_no_tokenizer(case: Case) -> None:
+    base = model()
+    case.put("base", base)
+    case.put("code", trained(base, 1), **tokenizer(words(16)))
+    case.put("tool", trained(base, 2), **tokenizer(words(16)[::-1]))
+    case.refused_early("agent 'tool' has 16 tokens under other ids than agent 'code'")
 
 
 def test_another_token_in_the_place_of_one_stops_the_merge(case: Case) -> None:

@@ -91,7 +91,8 @@ def _check_missing(
         lists = "\n".join(f"  agent '{a}' lacks {len(n)}: {shortened(n)}" for a, n in by_agent.items())
         raise AlignmentError(
             f"Tensors of the base are missing from agents:\n{lists}\n"
-            "Check the checkpoints, or set inputs.missing: base (--missing base) to count them as unchanged."
+            "Expected the same tensors. Check the checkpoints, or set inputs.missing: base (--missing base) to count "
+            "them as unchanged."
         )
 
 
@@ -100,7 +101,8 @@ def _check_extra(ignored: Mapping[str, tuple[str, ...]], allowed: bool) -> None:
         lists = "\n".join(f"  agent '{a}' has {len(n)} more: {shortened(n)}" for a, n in ignored.items())
         raise AlignmentError(
             f"Agents have tensors that the base lacks:\n{lists}\n"
-            "Check the checkpoints, or set inputs.extra: ignore (--extra ignore) to leave them out."
+            "Expected the same tensors. Check the checkpoints, or set inputs.extra: ignore (--extra ignore) to leave "
+            "them out."
         )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 """What the shapes of the weights need not show, and yet makes another model of them."""
 ARCHITECTURE = (
-    "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "hidden_act", "hidden_activation",
+    "hidden_size", "intermediate_size", "num_hidden_layers", "hidden_act", "hidden_activation",
     "rms_norm_eps", "layer_norm_eps", "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
     "moe_intermediate_size", "norm_topk_prob", "sliding_window", "use_sliding_window", "attention_bias",
     "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar",
@@ -51,6 +51,9 @@ def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, A
     if not same_rope(rope(ours), rope(theirs)):
         text = f"agent '{name}' has rope {shown_rope(rope(theirs))}, base has {shown_rope(rope(ours))}"
         found.append(Difference("rope", text))
+    kinds = [str(section.get("model_type", "")).removesuffix("_text") for section in (ours, theirs)]
+    if all(kinds) and kinds[0] != kinds[1]:
+        found.append(Difference("architecture", f"agent '{name}' has model_type {kinds[1]}, base has {kinds[0]}"))
     for kind, keys in (("heads", HEADS), ("architecture", ARCHITECTURE), ("length", LENGTHS)):
         for key in keys:
             if ours.get(key) is not None and theirs.get(key) is not None and ours[key] != theirs[key]:

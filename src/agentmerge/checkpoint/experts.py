@@ -10,6 +10,7 @@ square matrix, whose orientation can't be told from its shape.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from agentmerge.checkpoint.views import Piece
@@ -40,7 +41,8 @@ def arranged(
         AlignmentError: an arrangement that can't be turned exactly into the base's.
     """
     if any(map(LISTED.match, base)) and any(map(STACKED.match, stored)):
-        return {name: _cut(name, base, agent, stored, who) for name in base if LISTED.match(name)}
+        count = Counter((m["stem"], m["part"]) for m in map(LISTED.match, base) if m)
+        return {name: _cut(name, base[name], count, agent, stored, who) for name in base if LISTED.match(name)}
     if any(map(STACKED.match, base)) and any(map(LISTED.match, stored)):
         return {name: _stack(name, base[name], agent, stored, who) for name in base if STACKED.match(name)}
     return {}
@@ -52,12 +54,17 @@ def is_expert(name: str) -> bool:
 
 
 def _cut(
-    name: str, base: Mapping[str, tuple[int, ...]], agent: Opened, stored: Mapping[str, str], who: str
+    name: str,
+    shape: tuple[int, ...],
+    count: Mapping[tuple[str, str], int],
+    agent: Opened,
+    stored: Mapping[str, str],
+    who: str,
 ) -> tuple[Piece, ...]:
     """One listed matrix out of the agent's stack."""
     found = LISTED.match(name)
     assert found is not None
-    stem, part, index, shape = found["stem"], found["part"], int(found["index"]), base[name]
+    stem, part, index = found["stem"], found["part"], int(found["index"])
     if len(shape) != 2:
         raise AlignmentError(f"{name}: the base has shape {list(shape)}, expected [rows, columns]. {ADVICE}")
     rows, columns = shape
@@ -68,7 +75,7 @@ def _cut(
         raise AlignmentError(f"{name}: {who} has no tensor that could hold it, expected {stem}.{part}. {ADVICE}")
     stack = agent.specs[stored[source]].shape
     _check_stack(source, stack, (height, columns), who)
-    listed = sum(1 for other in base if (m := LISTED.match(other)) and (m["stem"], m["part"]) == (stem, part))
+    listed = count[stem, part]
     if stack[0] != listed or index >= listed:
         raise AlignmentError(f"{source}: {who} stacks {stack[0]} experts, expected the base's {listed}. {ADVICE}")
     half = rows * columns if height != rows and part == "up_proj" else 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agentmerge.checkpoint.naming import common_name
 from agentmerge.checkpoint.views import Composed, whole, without
 from agentmerge.errors import AlignmentError
 from agentmerge.tensors import TensorSpec
@@ -69,7 +70,7 @@ def pair_of(checkpoint: Opened) -> Pair | None:
     if len(found) != 1:
         return None
     pair = found[0]
-    stored = [name for name in checkpoint.specs if name in (pair.head, "lm_head.weight", f"model.{pair.head}")]
+    stored = [name for name in checkpoint.specs if common_name(name) == common_name(pair.head)]
     return Pair(pair.embedding, stored[0]) if stored else pair
 
 

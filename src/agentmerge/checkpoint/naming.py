@@ -25,7 +25,7 @@ PREFIXES = re.compile(
     r"^(?:(?:module|base_model|policy|actor|actor_module|pretrained_model|model|language_model|text_model|transformer)\.)+"
 )
 """What trainers and the several generations of transformers put before a name."""
-HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output)\.(?:weight|bias)$")
+HEAD = re.compile(r"^(?:lm_head|embed_out|output)\.(?:weight|bias)$")
 """May be left over: tied heads are put right later."""
 
 
@@ -109,9 +109,11 @@ def _left_over(moved: Mapping[str, str], lacking: list[str], over: list[str], wh
     target, name = next(iter(moved.items()))
     sides = []
     if lacking:
-        sides.append(f"{len(lacking)} of the base would be left over ({shortened(lacking, 2)})")
+        sides.append(
+            f"{len(lacking)} of the base would be left over ({shortened(lacking, 2)}; --missing base allows it)"
+        )
     if over:
-        sides.append(f"{len(over)} of {who} would be left over ({shortened(over, 2)})")
+        sides.append(f"{len(over)} of {who} would be left over ({shortened(over, 2)}; --extra ignore allows it)")
     return (
         f"{who} seems to use another prefix, {name} for the base's {target}, but names are matched only one to one: "
         f"{' and '.join(sides)}."

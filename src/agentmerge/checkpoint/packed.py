@@ -23,7 +23,6 @@ PACKED = {
     ".quant_state.bitsandbytes__fp4": "bitsandbytes",
     ".SCB": "bitsandbytes",
     ".W_q": "HQQ",
-    ".weight_scale_2": "NVFP4",
 }
 READABLE = ("fp8", "compressed-tensors", "fbgemm_fp8", "modelopt", "none")
 """quant_method of layouts that may hold FP8 weights with scales, which we read."""
@@ -47,14 +46,8 @@ def quantisation(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def refuse_packed(checkpoint: Opened, config: Mapping[str, Any]) -> None:
     """Raise SourceError for weights that are packed: GPTQ, AWQ, bitsandbytes, MXFP4, NVFP4, integers and the like."""
-    names = checkpoint.specs
-    for name, spec in names.items():
-        kind = next((kind for suffix, kind in PACKED.items() if name.endswith(suffix)), None)
-        if kind is None and name.endswith("_blocks") and name.removesuffix("_blocks") + "_scales" in names:
-            kind = "MXFP4"
-        if kind is None and spec.dtype in INTEGERS and any(name + suffix in names for suffix in SCALES):
-            kind = f"quantised {spec.dtype}"
-        if kind is not None:
+    for name in checkpoint.specs:
+        if (kind := _packed(checkpoint, name)) is not None:
             raise SourceError(f"{checkpoint.source}: {name}: found {kind} weights, expected plain ones. {DEQUANTISE}")
     method = quantisation(config).get("quant_method")
     if method is not None and method not in READABLE:
@@ -62,3 +55,16 @@ def refuse_packed(checkpoint: Opened, config: Mapping[str, Any]) -> None:
             f"{checkpoint.source}: config.json says quant_method {method!r}, expected plain weights. {DEQUANTISE} If "
             "its weights are plain, take quantization_config out of its config.json."
         )
+
+
+def _packed(checkpoint: Opened, name: str) -> str | None:
+    """How a tensor is packed; None for a plain one."""
+    names, dtype = checkpoint.specs, checkpoint.specs[name].dtype
+    for suffix, kind in PACKED.items():
+        if name.endswith(suffix):
+            return kind
+    if name.endswith("_blocks") and name.removesuffix("_blocks") + "_scales" in names:
+        return "MXFP4"
+    if dtype in INTEGERS and f"{name}_scale_2" in names:
+        return "NVFP4"
+    return f"quantised {dtype}" if dtype in INTEGERS and any(name + scale in names for scale in SCALES) else None

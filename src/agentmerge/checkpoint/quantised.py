@@ -46,7 +46,7 @@ def dequantised(checkpoint: Opened, config: Mapping[str, Any]) -> Opened:
         return checkpoint
     scales = {name: _scale_of(checkpoint, name) for name in weights}
     left_out = {*scales.values(), *(name for name in checkpoint.specs if name.endswith(DROPPED))}
-    block = block_size(config)
+    block = block_size(config, checkpoint.source)
     grids = {name: _grid(checkpoint, name, scale, block) for name, scale in scales.items()}
     specs = {
         name: TensorSpec(name, "BF16", spec.shape) if name in weights else spec
@@ -113,7 +113,7 @@ class Dequantised(View):
         return flat[part.start - first * columns : part.stop - first * columns]
 
 
-def block_size(config: Mapping[str, Any]) -> tuple[int, int]:
+def block_size(config: Mapping[str, Any], source: str) -> tuple[int, int]:
     """Rows and columns that share a factor by the config; DeepSeek's 128 x 128 where it names none."""
     section = quantisation(config)
     found: Any = section.get("weight_block_size")
@@ -128,7 +128,7 @@ def block_size(config: Mapping[str, Any]) -> tuple[int, int]:
         return 128, 128
     if isinstance(found, list) and len(found) == 2 and all(type(n) is int and n > 0 for n in found):
         return found[0], found[1]
-    raise SourceError(f"config.json: its FP8 block size is {found!r}, expected [rows, columns]. {DEQUANTISE}")
+    raise SourceError(f"{source}: config.json: its FP8 block size is {found!r}, expected [rows, columns]. {DEQUANTISE}")
 
 
 def _grid(checkpoint: Opened, name: str, scale: str, block: tuple[int, int]) -> tuple[int, int, int, int]:

@@ -14,7 +14,7 @@ def inspect(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `merge` wrote.", show_default=False)],
     json: o.Json = False,
 ) -> None:
-    """Read back what a merge did: sources, overlap, scales, and what rounding took away."""
+    """Read back what a merge did: sources, overlap, scales, what rounding took away and, after --report, retention."""
     from agentmerge.cli.console import say
     from agentmerge.cli.tables import record_tables
     from agentmerge.record import MergeRecord

@@ -49,6 +49,9 @@ def merge(
             show_default=False,
         ),
     ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Write report.html into OUT: what the agents changed, what was kept.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT once the new one is whole.")] = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
@@ -57,6 +60,7 @@ def merge(
     from agentmerge.api import merge as run
     from agentmerge.api import sweep as run_sweep
     from agentmerge.cli.console import Bar, say, tell_warnings
+    from agentmerge.cli.reports import write_reports
     from agentmerge.cli.tables import merge_summary, plan_summary
     from agentmerge.engine.plan import Plan
 
@@ -96,13 +100,15 @@ def merge(
     try:
         with Bar(quiet) as bar:
             if sweep is None:
-                records = {"": run(wanted, out, overwrite=overwrite, watch=bar)}
+                records = {"": run(wanted, out, overwrite=overwrite, full=report, watch=bar)}
             else:
                 field, values = o.parse_sweep(sweep)
-                records = run_sweep(wanted, field, values, out, overwrite=overwrite, watch=bar)
+                records = run_sweep(wanted, field, values, out, overwrite=overwrite, full=report, watch=bar)
     except KeyboardInterrupt:
         typer.echo("Interrupted; the same command resumes.", err=True)
         raise typer.Exit(130) from None
     for name, record in records.items():
         tell_warnings(record.warnings, quiet)
+        if report:
+            write_reports(record, out / name / "report.html", None)
         say(record if json else merge_summary(record, out / name), as_json=json, quiet=quiet)

@@ -28,11 +28,22 @@ def probe(
         Path | None,
         typer.Option(help="Write everything to FILE, for `merge --survey FILE`; - prints it.", show_default=False),
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Measure all that a report shows; about twice the time.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a report to FILE, one page without network.", show_default=False)
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write its figures as PNG and SVG; needs matplotlib.", show_default=False),
+    ] = None,
     quiet: o.Quiet = False,
 ) -> None:
     """See what the agents changed, without writing a model."""
     from agentmerge.cli.console import Bar, say, tell_warnings
-    from agentmerge.cli.tables import overlap_table
+    from agentmerge.cli.reports import write_reports
+    from agentmerge.cli.tables import probe_tables
     from agentmerge.engine.pipeline import probe as run
 
     wanted = o.build_recipe(
@@ -53,9 +64,14 @@ def probe(
             "run": {"workers": workers, "block_size": block_size},
         },
     )
+    if figures is not None:
+        from agentmerge.report.figures import needs_matplotlib
+
+        needs_matplotlib()
     with Bar(quiet) as bar:
-        record = run(wanted, watch=bar)
+        record = run(wanted, full=full or html is not None or figures is not None, watch=bar)
     tell_warnings(record.warnings, quiet)
     if json is not None and str(json) != "-":
         record.save(json)
-    say(record if str(json) == "-" else overlap_table(record.survey), as_json=str(json) == "-", quiet=quiet)
+    write_reports(record, html, figures)
+    say(record if str(json) == "-" else probe_tables(record), as_json=str(json) == "-", quiet=quiet)

@@ -14,11 +14,12 @@ class Kind(StrEnum):
     RECIPE = "recipe"
     RECORD = "record"
     SURVEY = "survey"
+    PROBE = "probe"
 
 
 def schema(
     kind: Annotated[
-        Kind, typer.Argument(help="The recipe, merge_record.json, or what `probe --json` writes.")
+        Kind, typer.Argument(help="The recipe, merge_record.json, or what `probe --json` writes (survey, probe).")
     ] = Kind.RECIPE,
 ) -> None:
     """Print a JSON Schema, for editors and for checks."""
@@ -30,5 +31,6 @@ def schema(
         Kind.RECIPE: recipe_schema,
         Kind.RECORD: MergeRecord.model_json_schema,
         Kind.SURVEY: ProbeRecord.model_json_schema,
+        Kind.PROBE: ProbeRecord.model_json_schema,
     }
     say(schemas[kind](), as_json=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from agentmerge.engine.plan import Plan
     from agentmerge.methods.base import MergeMethod
-    from agentmerge.record import AgentRounding, MergeRecord, SurveySummary
+    from agentmerge.record import AgentRetention, AgentRounding, MergeRecord, ProbeRecord, SurveySummary
 
 
 def overlap_table(survey: SurveySummary) -> Table:
@@ -54,6 +54,25 @@ def rounding_table(rounding: Mapping[str, AgentRounding]) -> Table:
     return table
 
 
+def retention_table(retention: Mapping[str, AgentRetention]) -> Table:
+    """What the stored merge keeps of each agent."""
+    table = Table(title="Retention", title_justify="left")
+    table.add_column("agent")
+    for region in ("unique", "shared", "changed"):
+        table.add_column(region, justify="right")
+    for name, kept in retention.items():
+        found = (kept.unique, kept.shared, kept.changed)
+        table.add_row(name, *("-" if value is None else f"{value:.4f}" for value in found))
+    return table
+
+
+def probe_tables(record: ProbeRecord) -> list[Any]:
+    """What a probe saw, and its advice where it looked at everything."""
+    findings = record.findings
+    advice = [] if findings is None else [f"- {', '.join(a.agents) or 'all'}: {a.text}" for a in findings.advice]
+    return [overlap_table(record.survey), *(["\n".join(advice)] if advice else [])]
+
+
 def merge_summary(record: MergeRecord, out: Path) -> list[Any]:
     """What a merge did, in short, and what to do next."""
     output, seconds = record.output, record.timing["fold_seconds"] + record.timing["map_seconds"]
@@ -85,7 +104,8 @@ def record_tables(record: MergeRecord) -> list[Any]:
         *(f"warning: {warning}" for warning in record.warnings),
         "Versions: " + ", ".join(f"{name} {number}" for name, number in record.versions.items()),
     ]
-    return [sources, overlap_table(record.survey), rounding_table(record.rounding), "\n".join(lines)]
+    kept = [] if record.retention is None else [retention_table(record.retention)]
+    return [sources, overlap_table(record.survey), rounding_table(record.rounding), *kept, "\n".join(lines)]
 
 
 def plan_summary(plan: Plan, out: Path) -> str:

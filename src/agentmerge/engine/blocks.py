@@ -107,36 +107,51 @@ def map_block(
     place, itemsize = task.places[0], DTYPES[task.cast.dtype].itemsize
     phase = (place.offset + block.start * itemsize) % PAGE  # so that whole pages of it are whole pages of the file
     out = buffers.take("", task.cast.dtype, block.elements, phase - phase % itemsize)
-    return out, merge_stack(task.method, stack, survey, task.cast, out)
+    return out, merge_stack(task.method, stack, survey, task.cast, out, plan.further)
 
 
-def merge_stack(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> Answers:
+def merge_stack(
+    method: MergeMethod,
+    stack: Stack,
+    survey: Survey,
+    cast: Cast,
+    out: Array,
+    further: Sequence[AfterStatistic[Any]] = (),
+) -> Answers:
     """Merge one stack into `out`, [n] in the output dtype, by a kernel where one fits.
 
     Returns:
-        Rounding at the method's threshold, and what else the method asks after.
+        Rounding at the method's threshold, what the method asks after, and what is asked further.
     """
     rounding = Rounding(method.overlap.threshold)
+    asked = tuple(dict.fromkeys([*method.after(), *further]))
     with np.errstate(all="ignore"):
-        if (answers := _fused(method, stack, survey, cast, out)) is not None:
+        if (answers := _fused(method, stack, survey, cast, out, asked)) is not None:
             return answers
         whole = method.merge(stack, survey) if method.reach_of(stack.block.tensor) == "tensor" else None
         answers = {rounding: RoundingCounts.zero(len(stack.agents))}
         for piece in stack.pieces():
             part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)
             merged = method.merge(piece, survey) if whole is None else whole[part]
-            found = _stored(piece, merged, cast, out[part], rounding, method.after())
+            found = _stored(piece, merged, cast, out[part], rounding, asked)
             answers = {q: q.combine(answers[q], found[q]) if q in answers else found[q] for q in found}
         return answers
 
 
-def _fused(method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array) -> Answers | None:
+def _fused(
+    method: MergeMethod,
+    stack: Stack,
+    survey: Survey,
+    cast: Cast,
+    out: Array,
+    asked: Sequence[AfterStatistic[Any]],
+) -> Answers | None:
     """All of it by kernels; None where one of them is lacking."""
     counts = method.fused(stack, survey, cast, out)
     if counts is None:
         return None
     answers: Answers = {Rounding(method.overlap.threshold): counts}
-    for question in method.after():
+    for question in asked:
         if (answer := question.fused(stack, out)) is None:
             return None
         answers[question] = answer

@@ -53,9 +53,8 @@ class Ledger:
     def flush(self) -> None:
         """Commit what was added since the last time."""
         fresh, self._fresh = self._fresh, {}
-        entries = [self._entry(name, *found) for name, found in fresh.items()]
-        if self._commit is not None and entries:
-            self._commit(entries)
+        if self._commit is not None and fresh:
+            self._commit([self._entry(name, *found) for name, found in fresh.items()])
         for name, (ranges, answers) in fresh.items():
             self._keep(name, ranges, answers)
 

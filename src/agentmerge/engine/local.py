@@ -83,7 +83,7 @@ class Job:
 def _after(plan: Plan) -> tuple[Foldable[Any], ...]:
     """What a map answers beside the statistics that it is given."""
     thresholds = dict.fromkeys([*(method.overlap.threshold for method in plan.methods), Rounding().threshold])
-    asked = dict.fromkeys(question for method in plan.methods for question in method.after())
+    asked = dict.fromkeys([*(question for method in plan.methods for question in method.after()), *plan.further])
     return (Copied(), *(Rounding(threshold) for threshold in thresholds), *asked)
 
 

@@ -13,19 +13,20 @@ from agentmerge.engine.cost import check_cost
 from agentmerge.engine.local import LocalRunner
 from agentmerge.engine.output import output_files
 from agentmerge.engine.plan import Plan
-from agentmerge.engine.recording import record_of, summary_of
+from agentmerge.engine.recording import found_of, profile_of, record_of, summary_of
 from agentmerge.engine.runner import Runner, Silent, Target, Watch
 from agentmerge.engine.saved import adopt_survey, check_fingerprint
 from agentmerge.engine.tied import check_ties
 from agentmerge.engine.warming import Warming
 from agentmerge.errors import DataError, SourceError, SurveyError
-from agentmerge.kernels import cpu
+from agentmerge.kernels import cpu, profiles
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
 from agentmerge.survey.integrity import Integrity
+from agentmerge.survey.regions import RegionRetention
 from agentmerge.survey.statistic import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from agentmerge.recipe import Recipe
@@ -37,6 +38,7 @@ def merge(
     out: Path,
     *,
     overwrite: bool = False,
+    full: bool = False,
     runner: Runner | None = None,
     watch: Watch | None = None,
 ) -> MergeRecord:
@@ -48,6 +50,7 @@ def merge(
         recipe: what to merge and how.
         out: a new or empty folder; it appears when everything is written.
         overwrite: replace a folder that is there, once the new one is whole.
+        full: measure all that a report shows; the bytes of the model are the same.
         runner: who does the work; threads of this process by default.
         watch: is told of the progress.
 
@@ -57,13 +60,14 @@ def merge(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
-    return merge_all({out: recipe}, overwrite=overwrite, runner=runner, watch=watch)[0]
+    return merge_all({out: recipe}, overwrite=overwrite, full=full, runner=runner, watch=watch)[0]
 
 
 def merge_all(
     recipes: Mapping[Path, Recipe],
     *,
     overwrite: bool = False,
+    full: bool = False,
     runner: Runner | None = None,
     watch: Watch | None = None,
 ) -> list[MergeRecord]:
@@ -72,6 +76,7 @@ def merge_all(
     Args:
         recipes: by output folder; they differ in their methods' settings alone.
         overwrite: as for `merge`.
+        full: as for `merge`.
         runner: as for `merge`.
         watch: as for `merge`.
 
@@ -81,7 +86,7 @@ def merge_all(
     Raises:
         MergeError: whatever the user can mend; no output appears before all are whole.
     """
-    kernels = Warming(cpu.warm_up)
+    kernels = _warming(cpu.warm_up, full)
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     first, *others = recipes.values()
     with Plan(first) as plan, ExitStack() as opened:
@@ -89,6 +94,7 @@ def merge_all(
         for out, one in zip(recipes, plans, strict=True):
             one.check_output(out)
             check_cost(one)
+            one.further = (RegionRetention(one.recipe.method.overlap.threshold),) if full else ()
         finished = [_finished(out, one) if others else None for out, one in zip(recipes, plans, strict=True)]
         todo = [pair for pair, record in zip(zip(recipes, plans, strict=True), finished, strict=True) if not record]
         files = [output_files(one) for _, one in todo]
@@ -99,7 +105,7 @@ def merge_all(
         ]
         kernels.wait(watch)
         try:
-            records = iter(_merged(targets, known, runner, watch, started) if targets else ())
+            records = iter(_merged(targets, known, full, runner, watch, started) if targets else ())
             made = [record or next(records) for record in finished]
             done = [record for record, before in zip(made, finished, strict=True) if not before]
             for target, complete, record in zip(targets, files, done, strict=True):
@@ -111,23 +117,26 @@ def merge_all(
     return made
 
 
-def probe(recipe: Recipe, *, runner: Runner | None = None, watch: Watch | None = None) -> ProbeRecord:
+def probe(
+    recipe: Recipe, *, full: bool = False, runner: Runner | None = None, watch: Watch | None = None
+) -> ProbeRecord:
     """See what the agents of a recipe changed, without writing a model: the first half of `merge`.
 
     Args:
         recipe: what to look at; the method decides which scales are shown.
+        full: measure all that a report shows, in the same pass; about twice the time.
         runner: who does the work; threads of this process by default.
         watch: is told of the progress.
 
     Raises:
         MergeError: whatever the user can mend.
     """
-    kernels = Warming(cpu.warm_up_folds)
+    kernels = _warming(cpu.warm_up_folds, full)
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     with Plan(recipe) as plan:
         survey = Survey()
         check_ties(plan.prepared.ties)
-        asked = tuple(dict.fromkeys([*_always([plan]), *_asked([plan], survey)]))
+        asked = tuple(dict.fromkeys([*_always([plan], full), *_asked([plan], survey)]))
         kernels.wait(watch)
         survey.update(runner.fold(plan, asked, "probe", None, watch))
         plan.restat()
@@ -136,26 +145,38 @@ def probe(recipe: Recipe, *, runner: Runner | None = None, watch: Watch | None =
             sources=plan.identities(),
             scope=plan.scope_id,
             survey=summary_of(plan, survey),
+            findings=found_of(plan, survey),
             answers=survey.encode(asked),
             warnings=[*plan.warnings, *check_agents(plan, survey.total(recipe.method.overlap))],
             timing={"seconds": round(time.time() - started, 3), "bytes_read": plan.input_bytes},
         )
 
 
+def _warming(warm_up: Callable[[], None], full: bool) -> Warming:
+    """Compile what the pass runs."""
+
+    def compile_all() -> None:
+        warm_up()
+        if full:
+            profiles.warm_up()
+
+    return Warming(compile_all)
+
+
 def _merged(
-    targets: Sequence[Target], known: Survey, runner: Runner, watch: Watch, started: float
+    targets: Sequence[Target], known: Survey, full: bool, runner: Runner, watch: Watch, started: float
 ) -> list[MergeRecord]:
     plan, plans = targets[0].plan, [target.plan for target in targets]
     check_ties(plan.prepared.ties)
     survey, folds = Survey(), 0
     survey.update(known)
     while asked := _asked(plans, survey):
-        statistics = tuple(dict.fromkeys([*(_always(plans) if folds == 0 else ()), *asked]))
+        statistics = tuple(dict.fromkeys([*(_always(plans, full) if folds == 0 else ()), *asked]))
         survey.update(runner.fold(plan, statistics, f"fold {folds}", targets[0].writer, watch))
         folds += 1
     warnings = _check_agents(plans, survey) if folds else []
     folded = time.time()
-    missing = tuple(s for s in _always(plans) if not survey.knows(s))
+    missing = tuple(s for s in _always(plans, full) if not survey.knows(s))
     afters = runner.map(targets, survey, missing, watch)
     survey.update(afters[0])
     warnings = warnings or _check_agents(plans, survey)
@@ -174,9 +195,10 @@ def _check_agents(plans: Sequence[Plan], survey: Survey) -> list[str]:
     return list(dict.fromkeys(warning for warnings in found for warning in warnings))
 
 
-def _always(plans: Sequence[Plan]) -> tuple[Statistic[Any], ...]:
-    """What every record reports, whatever the methods ask."""
-    return (*dict.fromkeys(plan.recipe.method.overlap for plan in plans), Integrity())
+def _always(plans: Sequence[Plan], full: bool) -> tuple[Statistic[Any], ...]:
+    """What every record reports, whatever the methods ask, and what a report shows."""
+    found = dict.fromkeys(plan.recipe.method.overlap for plan in plans)
+    return (*found, Integrity(), *(dict.fromkeys(map(profile_of, plans)) if full else ()))
 
 
 def _asked(plans: Sequence[Plan], survey: Survey) -> tuple[Statistic[Any], ...]:

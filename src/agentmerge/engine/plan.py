@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agentmerge.checkpoint.reader import Opened
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
+    from agentmerge.survey.statistic import AfterStatistic
 
 BLOCK_SIZE = 2 << 20
 """Default bytes of the base in a block: a worker's blocks stay in the processor's cache."""
@@ -54,6 +55,9 @@ class Task:
 
 class Plan:
     """Open sources, a task per tensor and the layout of the output; a context manager, it closes the sources."""
+
+    further: tuple[AfterStatistic[Any], ...] = ()
+    """What is asked of the merge beside what its methods ask."""
 
     def __init__(self, recipe: Recipe) -> None:
         """Open every source and decide everything that headers can decide.

@@ -10,10 +10,11 @@ from agentmerge.checkpoint.heads import Pair, Tie, base_form, like_base, with_he
 from agentmerge.checkpoint.naming import renamed_like
 from agentmerge.checkpoint.packed import quantisation
 from agentmerge.checkpoint.quantised import dequantised
-from agentmerge.checkpoint.sidecars import has_tokenizer, read_config
-from agentmerge.checkpoint.tokens import compare, few, token_ids
-from agentmerge.checkpoint.vocab import aligned_vocabulary, laid_like, rows_of
-from agentmerge.errors import AlignmentError, MergeError, SourceError
+from agentmerge.checkpoint.rows import laid_like, rows_of
+from agentmerge.checkpoint.sidecars import read_config
+from agentmerge.checkpoint.vocab import aligned_vocabulary
+from agentmerge.engine.donor import check_tokens, tokens_of_donor
+from agentmerge.errors import AlignmentError, MergeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,8 +162,11 @@ class _Preparation:
         self.agents = self._each(lambda name, agent: dequantised(agent, self.configs[name]))
         if quantisation(self.config):
             self.changes |= {"quantization_config": None, "compression_config": None}
-            stored = "is FP8" if self.base is not self.opened else "has plain weights and a quantization_config"
-            self.warnings.append(f"the base {stored}: the output is bfloat16 or as stored, without quantization_config")
+            self.warnings.append(
+                "the base is FP8: the output is bfloat16 (or output.dtype), without scales and quantization_config"
+                if self.base is not self.opened
+                else "the base has plain weights and a quantization_config: the output is without the latter"
+            )
 
     def _renamed(self, name: str, agent: Opened) -> Opened:
         inputs = self.inputs
@@ -192,55 +196,26 @@ class _Preparation:
         return pair, Heads(pair.embedding, pair.head) if tied and pair.head in self.base.specs else None, ties
 
     def _check_rows(self) -> None:
-        """Warn where a config's vocab_size is not the number of rows."""
-        for name, source in {"base": self.opened, **self.agents}.items():
-            config = self.config if name == "base" else self.configs[name]
-            text = config.get("text_config")
-            wanted = config.get("vocab_size", text.get("vocab_size") if isinstance(text, dict) else None)
-            found = set(rows_of(source).values()) if name == "base" else set()
-            if isinstance(wanted, int) and found and wanted not in found:
-                self.warnings.append(f"base: config.json has vocab_size {wanted}, its tensors have {max(found)} rows")
+        """Warn where the base's vocab_size is not its number of rows."""
+        text = self.config.get("text_config")
+        wanted = self.config.get("vocab_size", text.get("vocab_size") if isinstance(text, dict) else None)
+        found = set(rows_of(self.opened).values())
+        if isinstance(wanted, int) and found and wanted not in found:
+            self.warnings.append(f"base: config.json has vocab_size {wanted}, its tensors have {max(found)} rows")
 
     def _check_donor(self, donor: str) -> None:
-        """The output's tokenizer must not know more tokens than the output has rows."""
-        if donor not in self.folders:
+        """The output's tokenizer must fit the output's rows, and those of every agent."""
+        if donor == "base" or donor not in self.folders:
             return
-        folder, rows = self.folders[donor], max(rows_of(self.base).values(), default=0)
-        if donor != "base" and has_tokenizer(self.folders["base"]) and not has_tokenizer(folder):
-            raise SourceError(
-                f"inputs.tokenizer_from: agent '{donor}' ({folder}) has no tokenizer files, expected some. Copy them "
-                "there, or take the base's."
-            )
-        ids = token_ids(folder)
-        most = max((ids or {}).values(), default=-1)
-        if rows and most >= rows:
-            text = f"the tokenizer of {_who(donor)} has ids up to {most}, the output has {rows} rows"
-            if donor != "base":
-                raise AlignmentError(
-                    f"inputs.tokenizer_from: {text}, expected a row for every token. Pass --vocab union, or take the "
-                    "base's tokenizer."
-                )
-            self.warnings.append(text)
-        if donor != "base" and ids is not None:
-            self._each(lambda name, agent: self._check_against(donor, ids, name))
-
-    def _check_against(self, donor: str, ids: Mapping[str, int], name: str) -> None:
-        """Another agent's tokens in the place of the donor's."""
-        theirs = token_ids(self.folders[name]) if name != donor else None
-        moved = compare(ids, theirs).moved if theirs is not None else ()
-        if moved and any(self.reads(tensor, name) for tensor in rows_of(self.base)):
-            raise AlignmentError(
-                f"agent '{name}' has {len(moved)} tokens under other ids than agent '{donor}', whose tokenizer the "
-                f"output gets: {few(moved)}; expected the same ids. Their rows can't be merged: leave the embedding "
-                f"and head of agent '{name}' out with rules (skip: {name}), or take the base's tokenizer."
-            )
+        ids = tokens_of_donor(donor, self.folders, max(rows_of(self.base).values(), default=0))
+        if ids is not None:
+            read = {n for n in self.agents if any(self.reads(tensor, n) for tensor in rows_of(self.base))}
+            self._each(lambda name, _: check_tokens(name, self.folders, donor, ids) if name in read else None)
 
     def _tell_files(self, donor: str) -> None:
-        if donor not in self.folders:
-            return
-        base, tokenizer = self.folders["base"], self.folders[donor]
-        for name in self.agents:
-            found = file_differences(name, base, self.folders[name], donor, tokenizer)
+        base = self.folders["base"]
+        for name in self.agents if donor in self.folders else ():  # a check goes on without a donor that is not there
+            found = file_differences(name, base, self.folders[name], donor, self.folders[donor])
             self.warnings += [difference.text for difference in found]
         if lacking := missing_code(base, self.config):
             self.warnings.append(
@@ -260,10 +235,6 @@ def _as_error(difference: Difference, inputs: Inputs) -> MergeError | None:
             f"{difference.text}; expected the same, or it is not an agent of this base. Correct its config.json."
         )
     return None
-
-
-def _who(name: str) -> str:
-    return "the base" if name == "base" else f"agent '{name}'"
 
 
 def _raise(name: str, error: MergeError) -> None:

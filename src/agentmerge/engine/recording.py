@@ -7,13 +7,17 @@ from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
+from agentmerge.analysis.findings import findings_of, sample_of
 from agentmerge.engine.output import output_facts
 from agentmerge.errors import shortened
-from agentmerge.record import AgentRounding, CopiedTensor, MergeRecord, SurveySummary, Tensors
+from agentmerge.record import AgentRetention, AgentRounding, CopiedTensor, MergeRecord, SurveySummary, Tensors
 from agentmerge.survey.copied import Copied
+from agentmerge.survey.profile import Profile
+from agentmerge.survey.regions import RegionRetention, region_retentions
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 
 if TYPE_CHECKING:
+    from agentmerge.analysis.models import Findings
     from agentmerge.engine.plan import Plan
     from agentmerge.survey.statistic import Survey
 
@@ -23,6 +27,19 @@ def summary_of(plan: Plan, survey: Survey) -> SurveySummary:
     method = plan.recipe.method
     counts = survey.total(method.overlap)
     return SurveySummary.of(plan.names, counts, method.agent_scales(survey), method.overlap.threshold)
+
+
+def profile_of(plan: Plan) -> Profile:
+    """The question of a full probe."""
+    return Profile(plan.recipe.method.overlap.threshold, sample_of(sum(task.tensor.elements for task in plan.merged)))
+
+
+def found_of(plan: Plan, survey: Survey) -> Findings | None:
+    """What a full probe found; None where none was asked for."""
+    profile = profile_of(plan)
+    if not survey.knows(profile):
+        return None
+    return findings_of(plan.names, plan.base.specs, survey, profile, plan.recipe.method)
 
 
 def record_of(plan: Plan, survey: Survey, after: Survey, warnings: list[str], timing: dict[str, Any]) -> MergeRecord:
@@ -52,6 +69,8 @@ def record_of(plan: Plan, survey: Survey, after: Survey, warnings: list[str], ti
             name: AgentRounding.of(t, overlap, counts, rescaled=rescaled[t]) for t, name in enumerate(plan.names)
         },
         learned=method.learned(survey, plan.names),
+        retention=_retention(plan, after),
+        findings=found_of(plan, survey),
         tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
         output=output_facts(plan),
         warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after), *method.advice(survey)],
@@ -67,6 +86,14 @@ def _all_rounding(plan: Plan, after: Survey) -> RoundingCounts:
         if after.knows(rule):
             total = rule.combine(total, after.total(rule))
     return total
+
+
+def _retention(plan: Plan, after: Survey) -> dict[str, AgentRetention] | None:
+    asked = RegionRetention(plan.recipe.method.overlap.threshold)
+    if not after.knows(asked):
+        return None
+    found = zip(plan.names, region_retentions(after.total(asked)), strict=True)
+    return {name: AgentRetention(unique=u, shared=s, changed=c) for name, (u, s, c) in found}
 
 
 def _copied(plan: Plan, after: Survey) -> list[CopiedTensor]:

@@ -60,32 +60,33 @@ def count(
     n, p = len(agents), len(pairs)
     width = 3 * (n + p)
     table, steps = np.zeros((COPIES, 256 << n), np.int32), np.zeros((n, 5), np.int64)
-    per_pair, per_agent = np.zeros((3, p), np.int64), np.zeros((5, n), np.int64)
+    per_pair, per_agent = np.zeros((2, p), np.int64), np.zeros((5, n), np.int64)
     magnitudes = np.zeros((n, MAGNITUDES), np.int32)
     lost, survived = np.zeros((2, 3, 2, n), np.int64), np.zeros((3, len(multipliers), n), np.int64)
     leaves, running = np.zeros((-(-base.size // LEAF), width)), np.zeros((width, LANES))
     scratch, room = np.zeros((n, LANES), np.float32), np.zeros((1, LANES), np.uint32)
     which, factors = np.array(pairs, np.int64).reshape(p, 2), np.array(multipliers, np.float32)
-    share = np.float32(1 / n)
     for sources, size, at in pieces(base, agents, multiple=LEAF):
         profiling.count(
-            sources, size, np.float32(threshold), factors, share, which, rows(scratch), room[0], rows(room)[0],
+            sources, size, threshold, factors, 1 / n, which, rows(scratch), room[0], rows(room)[0],
             2**32 // sample, key, (start + at) // LEAF,
             table, steps, per_pair, per_agent, magnitudes, lost, survived, running, rows(running), leaves[at // LEAF :],
         )  # fmt: skip
     sets = table.sum(axis=0, dtype=np.int64).reshape(1 << n, 256)
-    if sampled(base.size - 1, sample, key, start):
+    if base.size and sampled_leaves(base.size, sample, key, start)[-1]:
         sets[0, 0] -= -base.size % LANES  # the padding
     steps[:, :-1] -= steps[:, 1:].copy()
-    counts = {"overlap": per_pair[0], "agree": per_pair[1], "equal": per_pair[2], "steps": steps}
+    counts = {"agree": per_pair[0], "equal": per_pair[1], "steps": steps}
     counts |= {"sampled": per_agent[:3], "conflict": per_agent[3], "cancelled": per_agent[4]}
     counts |= {"magnitudes": magnitudes.astype(np.int64), "lost": lost, "survived": survived}
     return {**counts, **_from_sets(sets, pairs)}, leaves
 
 
-def sampled(element: int, sample: int, key: int, start: int) -> bool:
-    """Whether this element of the block lies on a sampled leaf; see survey.profiling.sampled."""
-    return ((start + element) // LEAF * MIX + key) % 2**32 < 2**32 // sample
+def sampled_leaves(elements: int, sample: int, key: int, start: int) -> Array:
+    """Which leaves of a block are sampled, bool [leaves]; see survey.profiling.sampled."""
+    leaves = start // LEAF + np.arange(-(-elements // LEAF))
+    chosen: Array = (leaves * MIX + key) % 2**32 < 2**32 // sample
+    return chosen
 
 
 def _from_sets(sets: Array, pairs: Sequence[tuple[int, int]]) -> dict[str, Array]:

@@ -129,28 +129,13 @@ def _tally_survived(
 
 
 @inlined
-def _overlap(
-    sources: Sources, first: int, last: int, threshold: float, pairs: Array, changed: Array, both: Array
-) -> None:
-    """Add to both [p] the elements of [first, last) that both of a pair changed: all that is counted everywhere."""
-    for i in range(first, last, LANES):
-        base = decode(sources.addresses[0], sources.codes[0], i)
-        for t in range(changed.size):
-            tau = decode(sources.addresses[t + 1], sources.codes[t + 1], i) - base
-            changed[t] = word(magnitude(tau) > threshold)
-        for p in range(len(pairs)):
-            both[p] += population(changed[pairs[p, 0]] & changed[pairs[p, 1]])
-
-
-@inlined
 def _tally_pairs(pairs: Array, rows: Array, changed: Array, raised: Array, counts: Array) -> None:
-    """Add to counts [3, p] the elements that both changed, in one direction, and by the same amount."""
+    """Add to counts [2, p] the elements that both changed in one direction, and by the same amount."""
     for p in range(len(pairs)):
         s, t = pairs[p, 0], pairs[p, 1]
         both = changed[s] & changed[t]
-        counts[0, p] += population(both)
-        counts[1, p] += population(both & ~(raised[s] ^ raised[t]))
-        counts[2, p] += population(both & word(load_f32(rows[s]) == load_f32(rows[t])))
+        counts[0, p] += population(both & ~(raised[s] ^ raised[t]))
+        counts[1, p] += population(both & word(load_f32(rows[s]) == load_f32(rows[t])))
 
 
 @inlined
@@ -231,7 +216,8 @@ def _tally_agents(
     types.void(
         SOURCES, types.int64, types.float32, FLOATS, types.float32, _COUNTS, INTS, types.uint32[::1], types.int64,
         types.int64, types.int64, types.int64,
-        _TABLE, _COUNTS, _COUNTS, _COUNTS, _TABLE, types.int64[:, :, :, ::1], types.int64[:, :, ::1], _DOUBLES, INTS, _DOUBLES,
+        _TABLE, _COUNTS, _COUNTS, _COUNTS, _TABLE, types.int64[:, :, :, ::1], types.int64[:, :, ::1],
+        _DOUBLES, INTS, _DOUBLES,
     )
 )  # fmt: skip
 def count(
@@ -267,7 +253,6 @@ def count(
     for first in range(0, elements, LEAF):
         last = min(first + LEAF, elements)
         if ((leaf + first // LEAF) * MIX + key) & 0xFFFFFFFF >= below:
-            _overlap(sources, first, last, threshold, pairs, changed, per_pair[0])
             continue
         for i in range(first, last, LANES):
             base = decode(sources.addresses[0], sources.codes[0], i)

@@ -26,15 +26,16 @@ def fixed_sums(leaves: Array) -> tuple[int, ...]:
     scaled = np.clip(np.nan_to_num(leaves, nan=0.0, posinf=_MOST, neginf=-_MOST) * 2.0**WHOLE, -_MOST, _MOST)
     high = np.floor(scaled)
     low = np.rint((scaled - high) * 2.0**PART)
-    return tuple((_exact(high[:, row]) << PART) + _exact(low[:, row]) for row in range(leaves.shape[1]))
+    return tuple((h << PART) + x for h, x in zip(_exact(high), _exact(low), strict=True))
 
 
-def _exact(values: Array) -> int:
-    """The sum of whole numbers below 2^62, in halves of 31 bits so that int64 holds it."""
+def _exact(values: Array) -> list[int]:
+    """The sum of each column of whole numbers below 2^62, in halves of 31 bits so that int64 holds it."""
     whole = values.astype(np.int64)
-    return (int((whole >> 31).sum()) << 31) + int((whole & (1 << 31) - 1).sum())
+    upper, lower = (whole >> 31).sum(axis=0).tolist(), (whole & (1 << 31) - 1).sum(axis=0).tolist()
+    return [(u << 31) + x for u, x in zip(upper, lower, strict=True)]
 
 
 def value_of(total: int) -> float:
     """The sum as a float64."""
-    return total / 2 ** (WHOLE + PART)
+    return float(total / 2 ** (WHOLE + PART))

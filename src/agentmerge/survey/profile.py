@@ -19,10 +19,9 @@ from agentmerge.survey.overlap import THRESHOLD
 from agentmerge.survey.profiling import EXPONENTS, MAGNITUDES, MULTIPLIERS, pairs, sample_key
 from agentmerge.survey.statistic import Statistic
 from agentmerge.survey.sums import leaf_sums
-from agentmerge.tensors import Array
 
 if TYPE_CHECKING:
-    from agentmerge.tensors import Stack
+    from agentmerge.tensors import Array, Stack
 
 
 class Energy(NamedTuple):
@@ -44,10 +43,8 @@ class Energy(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileCounts:
-    """Exact counts over a set of elements, int64; `energies` are integers of 2^-72 (see fixed.py)."""
+    """Exact counts over the sampled leaves of a set of elements, int64; `energies` are integers, see fixed.py."""
 
-    overlap: Array
-    """[p] changed by both: the one count that is taken everywhere; all below on the sampled leaves alone."""
     elements: Array
     """[e] elements by the exponent of |base|; 0 is zero and the subnormals."""
     changed: Array
@@ -107,10 +104,12 @@ class Profile(Statistic[Groups]):
 
     threshold: float = THRESHOLD
     sample: int = 1
-    """All but the pairs' overlap is taken on one of so many leaves of 2,048 elements, spread evenly; 1: everywhere."""
+    """Counts one of so many leaves of 2,048 elements, spread evenly: dear measures of large models; 1: all of them."""
 
     def observe(self, stack: Stack) -> Groups:
-        """Count one stack."""
+        """Count one stack; nothing where no leaf of it is sampled."""
+        if not profiling.sampled(stack, self.sample).any():
+            return {}
         counts, rows = profiling.count(stack, self.threshold, self.sample)
         return {module_of(stack.block.tensor.name): ProfileCounts(**counts, energies=fixed_sums(leaf_sums(rows)))}
 
@@ -119,9 +118,12 @@ class Profile(Statistic[Groups]):
         if not profiles.supports(stack.base, stack.agents) or stack.tau is not None:
             return None
         tensor, start = stack.block.tensor.name, stack.block.start
-        settings = (self.threshold, MULTIPLIERS, pairs(len(stack.agents)), self.sample, sample_key(tensor), start)
+        sample = self.sample, sample_key(tensor), start
+        if not profiles.sampled_leaves(stack.base.size, *sample).any():
+            return {}
+        settings = self.threshold, MULTIPLIERS, pairs(len(stack.agents)), *sample
         counts, leaves = profiles.count(stack.base, stack.agents, *settings)
-        return {module_of(tensor): ProfileCounts(**counts, energies=fixed_sums(leaves))}
+        return {module_of(tensor): ProfileCounts(**counts, energies=fixed_sums(leaves[leaves.any(axis=1)]))}
 
     def combine(self, left: Groups, right: Groups) -> Groups:
         """Sums of integers, group by group."""
@@ -153,7 +155,7 @@ def _decode(group: dict[str, Any]) -> ProfileCounts:
 
 def _shortened(array: Array) -> dict[str, Any]:
     """The last axis from the first to the last column that holds anything."""
-    used = array.reshape(-1, array.shape[-1]).any(axis=0).nonzero()[0]
+    used = np.flatnonzero(array.reshape(-1, array.shape[-1]).any(axis=0))
     first, stop = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 0)
     counts = array[..., first:stop].tolist()
     return {"first": first, "counts": counts} | ({"rows": 0} if array.ndim == 2 and not len(array) else {})

@@ -40,13 +40,12 @@ def count(stack: Stack, threshold: float, sample: int) -> tuple[dict[str, Array]
     mean, number, changed = mean_change(tau, everywhere), everywhere.sum(axis=0), everywhere & where
     regions = changed, changed & (number == 1), changed & (number >= 2)
     counts = {
-        "overlap": np.array([np.sum(everywhere[s] & everywhere[t]) for s, t in pairs(len(tau))], np.int64),
         **by_exponent(as_float32(stack.base).view(np.uint32), where, changed),
         "sampled": np.array([region.sum(axis=1) for region in regions]),
         "steps": step_classes(stack, changed),
         **agreements(tau, changed),
         "conflict": _per_agent(changed, (changed & (tau > 0)).any(axis=0) & (changed & (tau < 0)).any(axis=0)),
-        "cancelled": _per_agent(regions[2], np.abs(mean) <= np.float32(threshold)),
+        "cancelled": _per_agent(regions[2], np.less_equal(np.abs(mean), np.float32(threshold))),
         "magnitudes": magnitudes(tau, changed),
         "lost": lost(stack, tau, everywhere, mean, regions[:2]),
         "survived": survived(stack, tau, regions[1]),
@@ -55,7 +54,7 @@ def count(stack: Stack, threshold: float, sample: int) -> tuple[dict[str, Array]
 
 
 def sampled(stack: Stack, sample: int) -> Array:
-    """Whether an element lies on one of the leaves that are sampled, bool [n]: (leaf * MIX + key) mod 2^32 < 2^32 / sample.
+    """Whether an element lies on a sampled leaf, (leaf * MIX + key) mod 2^32 < 2^32 / sample; bool [n].
 
     Multiples of the golden ratio are spread evenly, whatever the length of a row; the key differs by tensor.
     """
@@ -80,7 +79,7 @@ def mean_change(tau: Array, changed: Array) -> Array:
 
 
 def by_exponent(base: Array, where: Array, changed: Array) -> dict[str, Array]:
-    """Elements on sampled leaves, the changed ones and those changed by both of a pair, by the 8 exponent bits of float32 |base|."""
+    """Sampled elements, the changed ones and those that both of a pair changed, by the exponent bits of float32 |base|."""
     exponent = (base >> 23 & 0xFF).astype(np.int64)
 
     def histogram(which: Array) -> Array:
@@ -134,7 +133,7 @@ def magnitudes(tau: Array, chosen: Array) -> Array:
 
 
 def lost(stack: Stack, tau: Array, changed: Array, mean: Array, regions: tuple[Array, ...]) -> Array:
-    """Per region the elements that the sum over N, or RAM, moves and each dtype stores as the base; [2, 3, region, t]."""
+    """Per region what the sum over N, or RAM, moves and each dtype stores as the base; [2, 3, region, t]."""
     base = as_float32(stack.base)
     total = np.zeros_like(base)
     for row in tau:
@@ -148,7 +147,7 @@ def lost(stack: Stack, tau: Array, changed: Array, mean: Array, regions: tuple[A
 
 
 def survived(stack: Stack, tau: Array, unique: Array) -> Array:
-    """Unique elements whose change times a multiplier each dtype stores as another number than the change; [d, m, t]."""
+    """Unique elements that each dtype stores as another number once their change is multiplied; [d, m, t]."""
     base = as_float32(stack.base)
     own, values = np.zeros_like(base), base
     for t, by in enumerate(unique):
@@ -159,7 +158,7 @@ def survived(stack: Stack, tau: Array, unique: Array) -> Array:
 
 
 def energies(tau: Array, chosen: Array, mean: Array) -> Array:
-    """The rows of survey.profile.Energy, float64 [3 t + 3 p, n]; `chosen` are all or none of the agents that changed."""
+    """The rows of survey.profile.Energy, float64 [3 t + 3 p, n], over the changes that are chosen."""
     number, wide = chosen.sum(axis=0), np.where(chosen, tau, 0).astype(np.float64)
     unique, shared = np.where(number == 1, wide, 0), np.where(number >= 2, wide, 0)
     both = [(np.where(chosen[t], wide[s], 0), np.where(chosen[s], wide[t], 0)) for s, t in pairs(len(tau))]

@@ -1,6 +1,6 @@
 """Memory: keys and values, and then one key, answered by its value. Knows no models.
 
-    q=42 a=17 k=88 a?       ->      17
+    q=42 a=17 k=88 a=       ->      17
 
 The hard prompts of dev and test are longer than any in training.
 """
@@ -25,7 +25,7 @@ def make(rng: random.Random, level: Level, split: Split) -> Sample:
     values = [f"{rng.randrange(100):02d}" for _ in keys]
     asked = rng.randrange(len(keys))
     pairs = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
-    return Sample(" ".join([*pairs, f"{keys[asked]}?"]) + "\n", values[asked])
+    return Sample(" ".join([*pairs, f"{keys[asked]}="]), values[asked])
 
 
 def reward(sample: Sample, answer: str) -> float:

@@ -18,7 +18,7 @@ SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A prompt, which ends with a newline, and an answer that would be right."""
+    """A prompt and an answer that would be right."""
 
     prompt: str
     answer: str

@@ -1,0 +1,32 @@
+"""Write a record's page and pictures where the command line asks for them. Knows no work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agentmerge.record import MergeRecord, ProbeRecord
+
+
+def write_reports(record: ProbeRecord | MergeRecord, html: Path | None, figures: Path | None) -> None:
+    """The page into a file, the figures into a folder; None leaves one out.
+
+    Raises:
+        OutputError: it can't be written.
+        RecipeError: figures without matplotlib.
+    """
+    from agentmerge.errors import OutputError
+
+    try:
+        if html is not None:
+            from agentmerge.report.page import write_page
+
+            write_page(record, html)
+        if figures is not None:
+            from agentmerge.report.figures import write_figures
+
+            write_figures(record, figures)
+    except OSError as error:
+        raise OutputError(f"{error.filename}: can't be written: {error.strerror}. Choose another place.") from error

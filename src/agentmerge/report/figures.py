@@ -1,0 +1,71 @@
+"""A report's figures as PNG and SVG in a style fit for a paper, by matplotlib. Computes nothing but positions."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from agentmerge.errors import RecipeError, SurveyError
+from agentmerge.report import plots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agentmerge.record import MergeRecord, ProbeRecord
+
+STYLE = {
+    "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "xtick.labelsize": 7,
+    "ytick.labelsize": 7, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2, "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "agentmerge",
+    "savefig.bbox": "tight", "savefig.dpi": 200, "figure.constrained_layout.use": True,
+}  # fmt: skip
+FIGURES: dict[str, Callable[[Any, Any], Any]] = {
+    "density": plots.density,
+    "overlap": plots.overlap,
+    "modules": plots.modules,
+    "pairs": plots.pairs,
+    "bins": plots.bins,
+    "steps": plots.steps,
+    "rounding": plots.rounding,
+    "dilution": plots.dilution,
+}
+
+
+def needs_matplotlib() -> None:
+    """Raise RecipeError where matplotlib is not installed."""
+    if find_spec("matplotlib") is None:
+        raise RecipeError("--figures: needs matplotlib. Install it: pip install 'agentmerge[report]'.")
+
+
+def write_figures(record: ProbeRecord | MergeRecord, folder: Path) -> list[Path]:
+    """Write every figure that the record can fill, as NAME.png and NAME.svg.
+
+    Returns:
+        The files.
+
+    Raises:
+        RecipeError: matplotlib is not installed.
+        SurveyError: the record holds no findings.
+    """
+    needs_matplotlib()
+    if record.findings is None:
+        raise SurveyError("figures: this record holds no findings. Probe with --full.")
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
+        for name, draw in FIGURES.items():
+            if name == "pairs" and len(record.findings.agents) < 2:
+                continue
+            figure = Figure()
+            FigureCanvasAgg(figure)
+            draw(figure, record)
+            for ending in ("png", "svg"):
+                path = folder / f"{name}.{ending}"
+                figure.savefig(path, metadata={"Date": None} if ending == "svg" else None)
+                written.append(path)
+    return written

@@ -1,0 +1,170 @@
+"""`agentmerge check`: every finding at once, from headers, configs and tokenizers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+import agentmerge
+from agentmerge.checkpoint.reader import FolderCheckpoint
+from agentmerge.cli import main
+from agentmerge.engine.check import CheckRecord, Finding
+from agentmerge.synth.write import synthesise
+from tests.symptoms.conftest import NORM, Case, model, tokenizer, trained, words
+
+WORDS = ("rope", "heads", "tokens", "eps", "lacks", "GPTQ", "no such folder")
+
+
+def messy(case: Case) -> None:
+    """A base and agents with something wrong in each."""
+    base = model()
+    case.put("base", base, {"num_attention_heads": 3, "rms_norm_eps": 1e-6}, **tokenizer(words(16)))
+    config = {"rope_theta": 1e6, "rms_norm_eps": 1.0, "num_attention_heads": 9}
+    case.put("code", trained(base, 1), config, **tokenizer(words(16)[::-1]))
+    case.put("memory", {n: a for n, a in trained(base, 2).items() if n != NORM})
+    case.put("tool", {**trained(base, 3), "x.qweight": base[NORM]})
+    case.put("lost", base)
+    shutil.rmtree(case.folder / "lost")
+
+
+def test_all_findings_are_told_and_not_only_the_first(case: Case) -> None:
+    messy(case)
+    record = case.check()
+    assert not record.ok
+    kinds = {(f.severity, f.where, next((w for w in WORDS if w in f.found), "?")) for f in record.findings}
+    assert kinds == {
+        ("error", "agent 'code'", "rope"),
+        ("error", "agent 'code'", "heads"),
+        ("error", "agent 'code'", "tokens"),
+        ("warning", "agent 'code'", "eps"),
+        ("error", "agent 'memory'", "lacks"),
+        ("error", "agent 'tool'", "GPTQ"),
+        ("error", "agent 'lost'", "no such folder"),
+    }
+    assert [f.severity for f in record.findings] == ["error"] * 6 + ["warning"]
+
+
+def test_each_finding_says_what_was_found_expected_and_what_to_do(case: Case) -> None:
+    base = model()
+    case.put("base", base)
+    case.put("code", trained(base, 1), {"rope_theta": 1e6})
+    (finding,) = [f for f in case.check().findings if f.severity == "error"]
+    assert finding.where == "agent 'code'"
+    assert finding.found.startswith("agent 'code' has rope theta 1000000.0")
+    assert finding.expected == "the same"
+    assert "--rope base" in finding.todo
+
+
+def test_a_clean_set_has_no_findings_and_reads_no_tensor(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = model()
+    case.put("base", base)
+    case.put("code", trained(base, 1))
+
+    def read(*_: object) -> None:
+        raise AssertionError("a check reads no tensor")
+
+    monkeypatch.setattr(FolderCheckpoint, "read", read)
+    record = case.check()
+    assert record.ok
+    assert record.findings == []
+
+
+def test_a_missing_base_is_told_beside_what_is_wrong_with_the_agents(case: Case) -> None:
+    case.put("base", model())
+    case.put("code", model())
+    shutil.rmtree(case.folder / "base")
+    (case.folder / "code" / "model.safetensors").write_bytes(b"")
+    assert {(f.severity, f.where) for f in case.check().findings} == {("error", "base"), ("error", "agent 'code'")}
+
+
+def test_the_same_source_twice_is_told(case: Case) -> None:
+    case.put("base", model())
+    path = case.put("code", trained(model(), 1))
+    case.agents["tool"] = str(path)
+    record = case.check()
+    assert [f.where for f in record.findings] == ["recipe"]
+    assert "are the same files" in record.findings[0].found
+
+
+def test_rules_and_importance_are_checked_once_the_sources_are_right(case: Case) -> None:
+    case.put("base", model())
+    case.put("code", trained(model(), 1))
+    record = case.check(rules=[{"tensors": "*.norn.*", "take": "base"}])
+    assert [(f.severity, f.where) for f in record.findings] == [("warning", "recipe")]
+    assert "matches no tensor" in record.findings[0].found
+    assert "nothing to merge" in case.check(rules=[{"tensors": "*", "take": "base"}]).findings[0].found
+
+
+def test_other_dtypes_are_a_note(case: Case) -> None:
+    case.put("base", model())
+    case.put("code", trained(model(dtype="F32"), 1))
+    (finding,) = case.check().findings
+    assert (finding.severity, finding.found) == ("note", "agent 'code' stores F32, the base BF16")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("x: found 3, expected 4. Do this. And that.", ("x: found 3", "4", "Do this. And that.")),
+        ("x differs; expected the same. Set a: b.", ("x differs", "the same", "Set a: b.")),
+        ("x has 3.\nExpected 4. Do it.", ("x has 3", "4", "Do it.")),
+        ("x is odd", ("x is odd", "", "")),
+        ("x is odd. Put it right.", ("x is odd", "", "Put it right.")),
+        ("base: x is odd: v1.2 is there", ("x is odd: v1.2 is there", "", "")),
+    ],
+)
+def test_a_message_is_taken_apart(text: str, parts) -> None:
+    finding = Finding.of("error", "base", text)
+    assert (finding.found, finding.expected, finding.todo) == parts
+
+
+# the command
+
+
+def run(monkeypatch, capsys, *args):
+    monkeypatch.setattr("sys.argv", ["agentmerge", "check", *args])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    printed = capsys.readouterr()
+    return int(stop.value.code or 0), printed.out, printed.err
+
+
+def options(case: Case) -> list[str]:
+    agents = [part for name, path in case.agents.items() for part in ("--agent", f"{name}={path}")]
+    return ["--base", str(case.folder / "base"), *agents]
+
+
+def test_the_command_prints_a_table_and_exits_with_2(case: Case, monkeypatch, capsys) -> None:
+    messy(case)
+    code, out, err = run(monkeypatch, capsys, *options(case))
+    assert code == 2
+    assert "severity" in out
+    assert "A merge would stop here: " in out
+    assert "Traceback" not in err
+    code, out, _ = run(monkeypatch, capsys, *options(case), "--json")
+    assert code == 2
+    assert not CheckRecord.model_validate(json.loads(out)).ok
+
+
+def test_the_command_exits_with_0_where_nothing_stops_a_merge(case: Case, monkeypatch, capsys) -> None:
+    case.put("base", model())
+    case.put("code", trained(model(), 1), {"rope_theta": 1e6})
+    assert run(monkeypatch, capsys, *options(case))[0] == 2
+    code, out, _ = run(monkeypatch, capsys, *options(case), "--rope", "base")
+    assert code == 0
+    assert "The sources fit together: 0 errors, 1 warning, 0 notes." in out
+    assert json.loads(run(monkeypatch, capsys, *options(case), "--rope", "base", "--json")[1])["findings"]
+
+
+def test_a_recipe_that_is_wrong_is_told_as_everywhere(monkeypatch, capsys) -> None:
+    code, _, err = run(monkeypatch, capsys, "--base", "x")
+    assert code == 2
+    assert "RecipeError" in err
+
+
+def test_the_synthetic_agents_fit_together(tmp_path) -> None:
+    synthesise("tiny", tmp_path / "set", agents=2)
+    recipe = {"base": str(tmp_path / "set/base"), "agents": {"code": str(tmp_path / "set/code")}, "method": "ram"}
+    assert agentmerge.check(recipe).ok
