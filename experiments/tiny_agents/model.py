@@ -27,7 +27,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_model(seed: int, *, hidden: int = 128, layers: int = 4, spread: float = 0.08) -> LlamaForCausalLM:
+def build_model(seed: int, *, hidden: int = 128, layers: int = 4, spread: float = 0.04) -> LlamaForCausalLM:
     """A Llama of about 1.06 M parameters; `spread` is the standard deviation of its first weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(

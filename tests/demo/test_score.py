@@ -24,7 +24,7 @@ class Clever:
 
     def answers(self, prompts: Sequence[str]) -> list[tuple[str, bool]]:
         known = {s.prompt: s.answer for task in SUB_TASKS for s in samples(task, "test", 20)}
-        return [(known[prompt] if "=" not in prompt else "?", self.finished) for prompt in prompts]
+        return [(known[prompt] if prompt.endswith("\n") else "?", self.finished) for prompt in prompts]
 
 
 def test_right_and_finished_answers_count() -> None:

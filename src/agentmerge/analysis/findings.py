@@ -9,7 +9,7 @@ from agentmerge.analysis.advice import advise
 from agentmerge.analysis.dilution import dilution_rows, rescale_rows
 from agentmerge.analysis.models import Findings
 from agentmerge.methods.ram import Ram
-from agentmerge.survey.modules import ORDER
+from agentmerge.survey.modules import ORDER, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,9 @@ def findings_of(
         method: whose scales are shown.
     """
     counts = survey.total(method.overlap)
-    m = measures.Measured(names, survey.every(method.overlap), survey.total(profile))
+    groups = survey.total(profile)
+    ordered = {module: groups[module] for module in in_order(list(groups))}  # not as they arrived: floats are summed
+    m = measures.Measured(names, survey.every(method.overlap), ordered)
     survival = measures.survival_rows(m)
     clip = method.clip if isinstance(method, Ram) else Ram().clip
     found = Findings(

@@ -78,7 +78,7 @@ class Measured:
 
     @cached_property
     def strata(self) -> tuple[Array, Array, Array]:
-        """Per stratum, the weights of one size in one module: elements [strata], changed [t, strata], both [p, strata]."""
+        """Elements [strata], changed [t, strata], both [p, strata]; a stratum is weights of one size in one module."""
         groups = self.groups.values()
         return (
             np.concatenate([group.elements for group in groups]),

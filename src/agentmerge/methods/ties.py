@@ -230,4 +230,5 @@ def disjoint_sum(kept: Array, sign: Array, weight: Array) -> Array:
 
 
 def _agrees(weight: float, tau: Array, sign: Array) -> Array:
-    return (np.sign(weight * tau) == sign) & (tau != 0)
+    agrees: Array = (np.sign(weight * tau) == sign) & (tau != 0)
+    return agrees

@@ -45,7 +45,7 @@ def count(stack: Stack, threshold: float, sample: int) -> tuple[dict[str, Array]
         "steps": step_classes(stack, changed),
         **agreements(tau, changed),
         "conflict": _per_agent(changed, (changed & (tau > 0)).any(axis=0) & (changed & (tau < 0)).any(axis=0)),
-        "cancelled": _per_agent(regions[2], np.less_equal(np.abs(mean), np.float32(threshold))),
+        "cancelled": _per_agent(regions[2], np.asarray(np.abs(mean) <= np.float32(threshold))),
         "magnitudes": magnitudes(tau, changed),
         "lost": lost(stack, tau, everywhere, mean, regions[:2]),
         "survived": survived(stack, tau, regions[1]),
@@ -79,7 +79,7 @@ def mean_change(tau: Array, changed: Array) -> Array:
 
 
 def by_exponent(base: Array, where: Array, changed: Array) -> dict[str, Array]:
-    """Sampled elements, the changed ones and those that both of a pair changed, by the exponent bits of float32 |base|."""
+    """Sampled elements, the changed ones and those changed by both of a pair, by the exponent bits of |base|."""
     exponent = (base >> 23 & 0xFF).astype(np.int64)
 
     def histogram(which: Array) -> Array:

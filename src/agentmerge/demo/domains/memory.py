@@ -1,6 +1,6 @@
 """Memory: keys and values, and then one key, answered by its value. Knows no models.
 
-    q=42 a=17 k=88 a=       ->      17
+    q42 a17 k88 a       ->      17
 
 The hard prompts of dev and test are longer than any in training.
 """
@@ -24,8 +24,8 @@ def make(rng: random.Random, level: Level, split: Split) -> Sample:
     keys = rng.sample(LETTERS, rng.randint(*PAIRS[level, split != "train"]))
     values = [f"{rng.randrange(100):02d}" for _ in keys]
     asked = rng.randrange(len(keys))
-    pairs = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
-    return Sample(" ".join([*pairs, f"{keys[asked]}="]), values[asked])
+    pairs = [f"{key}{value}" for key, value in zip(keys, values, strict=True)]
+    return Sample(" ".join([*pairs, keys[asked]]), values[asked])
 
 
 def reward(sample: Sample, answer: str) -> float:

@@ -1,0 +1,163 @@
+"""What a full probe counts: the kernel equals the definition bit for bit, and no division changes a count."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentmerge.kernels import profiles
+from agentmerge.survey import integrity, profiling
+from agentmerge.survey.fixed import fixed_sums, value_of
+from agentmerge.survey.modules import Module
+from agentmerge.survey.profile import Groups, Profile, ProfileCounts
+from agentmerge.tensors import DTYPES, LEAF, Block, Stack, TensorSpec
+from agentmerge.testing import random_stack
+
+HERE = Module(0, "mlp up")
+
+
+def answer(stack: Stack, profile: Profile) -> Groups:
+    with np.errstate(all="ignore"):
+        return profile.observe(stack)
+
+
+def small(base: list[float], agents: list[list[float]], dtype: str = "BF16") -> Stack:
+    """A tensor of a few numbers that the dtype holds."""
+    arrays = [np.array(values, np.float32).astype(DTYPES[dtype]) for values in (base, *agents)]
+    spec = TensorSpec("model.layers.0.mlp.up_proj.weight", dtype, (len(base),))
+    return Stack(Block(spec, 0, len(base)), arrays[0], tuple(arrays[1:]), tuple("abc"[: len(agents)]))
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    elements=st.sampled_from([0, 1, 63, 64, 2047, 2049, 3 * LEAF + 5]),
+    agents=st.integers(1, 8),
+    dtype=st.sampled_from(["BF16", "F16", "F32"]),
+    threshold=st.sampled_from([0.0, 1e-5, 1e-2]),
+    sample=st.sampled_from([1, 2, 8]),
+    strange=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_kernel_equals_the_definition(
+    seed: int, elements: int, agents: int, dtype: str, threshold: float, sample: int, strange: bool
+) -> None:
+    stack = random_stack(
+        seed, elements=elements, agents=agents, dtypes=(dtype,), huge=strange, non_finite=strange
+    )  # fmt: skip
+    profile = Profile(threshold, sample)
+    assert profile.fused(stack) == answer(stack, profile)
+
+
+@pytest.mark.parametrize("sample", [1, 4])
+def test_any_division_at_leaf_edges_gives_the_same_counts(sample: int) -> None:
+    stack, profile = random_stack(3, elements=40 * LEAF + 77), Profile(sample=sample)
+    pieces = list(stack.pieces(3 * LEAF))[::-1]
+    assert reduce(profile.combine, [profile.fused(piece) or {} for piece in pieces]) == answer(stack, profile)
+
+
+def test_the_answer_survives_json() -> None:
+    profile = Profile()
+    for agents in (1, 2, 4):
+        found = answer(random_stack(5, agents=agents), profile)
+        assert profile.decode(json.loads(json.dumps(profile.encode(found)))) == found
+
+
+def test_agents_of_other_dtypes_and_more_than_eight_go_by_the_definition() -> None:
+    mixed = random_stack(1, dtypes=("BF16", "F32", "F16", "BF16"))
+    many = random_stack(1, agents=9, elements=100)
+    assert Profile().fused(mixed) is None
+    assert Profile().fused(many) is None
+    assert answer(many, Profile())[HERE].agree.size == 36
+
+
+def test_a_sample_holds_about_its_share_of_the_leaves_and_differs_by_tensor() -> None:
+    n = 4096 * LEAF
+    chosen = [
+        profiles.sampled_leaves(n, 64, profiling.sample_key(name), 0) for name in ("model.a.weight", "model.b.weight")
+    ]
+    assert all(abs(int(leaves.sum()) - 64) <= 2 for leaves in chosen)
+    assert (chosen[0] != chosen[1]).any()
+    columns = np.bincount(np.flatnonzero(chosen[0]) % 8, minlength=8)  # rows of 8 leaves: no column left out
+    assert columns.min() >= 4
+
+
+def test_a_stack_without_a_sampled_leaf_counts_nothing() -> None:
+    stack = random_stack(1, elements=LEAF)
+    name = next(f"t{i}" for i in range(99) if not profiles.sampled_leaves(LEAF, 8, profiling.sample_key(f"t{i}"), 0)[0])
+    stack = replace(stack, block=Block(TensorSpec(name, "BF16", (LEAF,)), 0, LEAF))
+    assert Profile(sample=8).fused(stack) == {} == answer(stack, Profile(sample=8))
+
+
+def test_steps_are_counted_in_numbers_of_the_stored_dtype() -> None:
+    step = 2.0**-7  # of bfloat16 between 1 and 2
+    moved = [1 + k * step for k in (1, 2, 3, 4, 5, 8, 9, 40)]
+    counts = answer(small([1.0] * 8, [moved]), Profile())[HERE]
+    assert counts.steps.tolist() == [[1, 1, 2, 2, 2]]
+    assert answer(small([1.0], [[1 - step / 2]]), Profile())[HERE].steps.tolist() == [[1, 0, 0, 0, 0]]  # finer below 1
+    across = small([2.0**-133], [[-(2.0**-133)]])  # the smallest numbers of either sign: 2 steps apart, 0 between them
+    assert answer(across, Profile(threshold=0.0))[HERE].steps.tolist() == [[0, 1, 0, 0, 0]]
+
+
+def test_agreement_conflict_and_cancelling_by_hand() -> None:
+    base = [0.0] * 5
+    a, b = [0.25, 0.25, 0.25, 0.25, 0.0], [0.25, 0.5, -0.25, 0.0, 0.25]
+    counts = answer(small(base, [a, b]), Profile())[HERE]
+    assert counts.both.sum() == 3
+    assert (counts.agree.tolist(), counts.equal.tolist()) == ([2], [1])
+    assert counts.conflict.tolist() == counts.cancelled.tolist() == [1, 1]
+    assert counts.sampled.tolist() == [[4, 4], [1, 1], [3, 3]]
+    energy = counts.energy()
+    assert energy.unique.tolist() == [0.0625, 0.0625]
+    assert energy.shared.tolist() == [3 * 0.0625, 0.0625 + 0.25 + 0.0625]
+    assert energy.kept.tolist() == [0.25 * 0.25 + 0.25 * 0.375, 0.25 * 0.25 + 0.5 * 0.375]
+    assert energy.dot.tolist() == [0.0625 + 0.125 - 0.0625]
+
+
+def test_a_rescale_survives_where_the_merge_stores_another_number() -> None:
+    """One step of bfloat16 times 1.5 is a tie that goes to the even neighbour, 2 steps; times 1.4 it is 1 step."""
+    step = 2.0**-7
+    counts = answer(small([1.0], [[1 + step]]), Profile())[HERE]
+    first = next(m for m, found in zip(profiling.MULTIPLIERS, counts.survived[0, :, 0], strict=True) if found)
+    assert first == 1.5
+    assert counts.survived[1, :, 0].tolist()[1:] == [1] * 9  # float16 is eight times as fine
+    assert counts.survived[2].all()
+
+
+def test_the_mean_of_three_loses_a_single_step() -> None:
+    counts = answer(small([1.0, 1.0], [[1.0078125, 1.0], [1.0, 1.0], [1.0, 1.0]]), Profile())[HERE]
+    assert counts.lost[0, 0].tolist() == [[1, 0, 0], [1, 0, 0]]  # task arithmetic, bfloat16: a third of a step
+    assert not counts.lost[1].any()  # RAM keeps what is unique
+    assert not counts.lost[0, 2].any()
+
+
+def test_constants_of_the_strange_rooms_agree() -> None:
+    from agentmerge.kernels import profiling as compiled
+
+    assert profiles.MAGNITUDES == profiling.MAGNITUDES
+    assert compiled.SHIFT == profiling.MAGNITUDE_SHIFT
+    assert profiles.MIX == compiled.MIX == integrity.MIX
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_fixed_sums_do_not_depend_on_the_order_and_are_close(values: list[float], order: object) -> None:
+    leaves = np.array(values)[:, None]
+    whole = fixed_sums(leaves)
+    parts = [fixed_sums(leaves[i : i + 1])[0] for i in range(len(values))]
+    order.shuffle(parts)  # type: ignore[attr-defined]
+    assert whole == (sum(parts),)
+    assert value_of(whole[0]) == pytest.approx(sum(values), rel=1e-12, abs=1e-9)
+
+
+def test_counts_add_up_field_by_field() -> None:
+    found = answer(random_stack(9), Profile())[HERE]
+    twice = found + found
+    assert isinstance(twice, ProfileCounts)
+    assert np.array_equal(twice.steps, 2 * found.steps)
+    assert twice.energies == tuple(2 * total for total in found.energies)
