@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from agentmerge.analysis.models import Findings
     from agentmerge.tensors import Array
 
+    Change = Callable[[str, Array, np.random.Generator], Array]
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reading-a-report.md"
 LAYER = ("self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj", "input_layernorm")
 TENSORS = ("model.embed_tokens.weight", *(f"model.layers.{i}.{n}.weight" for i in range(4) for n in LAYER))
 SIZE = 4096
-
-Change = "Callable[[str, Array, np.random.Generator], Array]"
 
 
 def found(dtype: str = "BF16", threshold: float = 1e-5, **agents: Change) -> Findings:

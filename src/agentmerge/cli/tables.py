@@ -97,7 +97,7 @@ def record_tables(record: MergeRecord) -> list[Any]:
     settings = ", ".join(f"{key} {value}" for key, value in method.items() if key != "name")
     lines = [
         f"Method {method['name']}: {settings}",
-        f"Output: {output.bytes:,} bytes of {output.dtype}, rounding {output.rounding}, {output.shards} shards; "
+        f"Output: {output.bytes:,} bytes of {output.dtype}, rounding {output.rounding}, shards: {output.shards}; "
         f"{record.tensors.merged} tensors merged, {len(record.tensors.copied)} copied",
         *(f"  copied {tensor.name}: {tensor.reason}" for tensor in record.tensors.copied[:20]),
         *([f"  and {len(record.tensors.copied) - 20} more"] if len(record.tensors.copied) > 20 else []),

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentmerge._version import __version__
 from agentmerge.errors import SurveyError
@@ -58,7 +58,7 @@ def script_json(data: Any) -> str:
 @cache
 def _environment() -> Environment:
     loader = PackageLoader("agentmerge.report", "templates")
-    return Environment(loader=loader, autoescape=select_autoescape(), undefined=StrictUndefined)
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
 
 
 @cache
