@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agentmerge.tensors import TensorSpec
 
 MOST = 1 << 24
-"""Elements that are sampled at most: a share measured on them is within 0.04 points, three standard errors."""
+"""Elements that are sampled at most: and half of it at least: a share is then within 0.05 points (three standard errors)."""
 
 
 def sample_of(elements: int) -> int:

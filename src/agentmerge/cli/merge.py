@@ -72,15 +72,7 @@ def merge(
         settings=set_,
         seed=seed,
         sections={
-            "inputs": {
-                "missing": missing,
-                "extra": extra,
-                "unchanged": unchanged,
-                "tokenizer_from": tokenizer_from,
-                "vocab": vocab,
-                "rope": rope,
-                "untie": untie or None,
-            },
+            "inputs": o.inputs(missing, extra, unchanged, vocab, rope, untie, tokenizer_from=tokenizer_from),
             "output": {"dtype": dtype, "rounding": rounding, "shard_size": shard_size},
             "run": {
                 "workers": workers,

@@ -38,6 +38,27 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 
 
+def inputs(
+    missing: str | None,
+    extra: str | None,
+    unchanged: str | None,
+    vocab: str | None,
+    rope: str | None,
+    untie: bool,
+    tokenizer_from: str | None = None,
+) -> dict[str, Any]:
+    """The recipe's section `inputs` from its options; None where one was not given."""
+    return {
+        "missing": missing,
+        "extra": extra,
+        "unchanged": unchanged,
+        "vocab": vocab,
+        "rope": rope,
+        "untie": untie or None,
+        "tokenizer_from": tokenizer_from,
+    }
+
+
 def build_recipe(
     recipe: Path | None,
     *,

@@ -53,14 +53,7 @@ def probe(
         method=method,
         settings=set_,
         sections={
-            "inputs": {
-                "missing": missing,
-                "extra": extra,
-                "unchanged": unchanged,
-                "vocab": vocab,
-                "rope": rope,
-                "untie": untie or None,
-            },
+            "inputs": o.inputs(missing, extra, unchanged, vocab, rope, untie),
             "run": {"workers": workers, "block_size": block_size},
         },
     )
