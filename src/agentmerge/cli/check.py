@@ -39,14 +39,7 @@ def check(
         method=method,
         settings=set_,
         sections={
-            "inputs": {
-                "missing": missing,
-                "extra": extra,
-                "vocab": vocab,
-                "rope": rope,
-                "untie": untie or None,
-                "tokenizer_from": tokenizer_from,
-            }
+            "inputs": o.inputs(missing, extra, None, vocab, rope, untie, tokenizer_from),
         },
     )
     record = run(wanted)
