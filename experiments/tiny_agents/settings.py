@@ -12,12 +12,13 @@ class BaseSettings:
     """The supervised mixture that makes the base."""
 
     recall_batch: int = 32  # sequences a step, to learn looking things up first,
-    recall_loss: float = 0.2  # until this loss is reached,
-    recall_most: int = 800  # or after so many steps
+    recall_loss: float = 0.25  # from 2 keys to 5, one more whenever this loss is reached
+    recall_most: int = 1200  # steps of it
+    recall_rate: float = 1e-3  # of AdamW
     recall_kept: int = 4  # sequences a step beside the mixture
-    steps: int = 800  # on the mixture
+    steps: int = 600  # on the mixture
     batch: int = 40  # samples a step, over all sub-tasks
-    learning_rate: float = 1e-3
+    learning_rate: float = 1.5e-3  # of Muon, falling to 0
     warmup: int = 50
     aim: float = 0.5  # a sub-task's share of the mixture falls as its score nears this
     every: int = 75  # steps between two looks at the scores

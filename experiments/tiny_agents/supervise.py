@@ -18,6 +18,7 @@ from agentmerge.demo.tasks import DOMAINS, SUB_TASKS, SubTask
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Token ids and labels, [samples, tokens]."""
+LONGEST_RECALL = 5
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,18 +29,16 @@ if TYPE_CHECKING:
 def train_base(out: Path, settings: BaseSettings, seed: int) -> list[dict[str, Any]]:
     """Train from nothing, save to `out`, and return the scores on the way."""
     tokenizer, model, rng = build_tokenizer(), build_model(seed), random.Random(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
-    loss, step = 3.0, 0
-    while loss > settings.recall_loss and (step := step + 1) <= settings.recall_most:
-        rate = settings.learning_rate * min(step / settings.warmup, 1)
-        now = train_step(model, optimizer, rate, [recall(tokenizer, rng, settings.recall_batch)])
-        loss += 0.05 * (now - loss)
-    print(f"base {seed}: {step} steps of recall, loss {loss:.2f}", flush=True)
+    learn_recall(tokenizer, model, rng, settings)
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    muon = torch.optim.Muon(matrices, lr=0.0, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    optimizers = [muon, torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)]
     shares, history = mixture({}, settings), []
     for step in range(1, settings.steps + 1):
-        rate = settings.learning_rate * min(1, 3 * (settings.steps - step + 1) / settings.steps)
+        rate = settings.learning_rate * min(step / settings.warmup, 1 - (step - 1) / settings.steps)
         batches = [encoded(tokenizer, drawn) for drawn in draw(rng, shares, settings.batch)]
-        train_step(model, optimizer, rate, [*batches, recall(tokenizer, rng, settings.recall_kept)])
+        train_step(model, optimizers, rate, [*batches, recall(tokenizer, rng, settings.recall_kept, LONGEST_RECALL)])
         if step % settings.every == 0:
             scores = looked_at(Agent(model.eval(), tokenizer), settings.look, seed)
             shares = mixture(scores, settings)
@@ -47,6 +46,21 @@ def train_base(out: Path, settings: BaseSettings, seed: int) -> list[dict[str, A
             print(f"base {seed}", {key: round(value, 2) for key, value in history[-1].items()}, flush=True)
     save_checkpoint(model, tokenizer, out)
     return history
+
+
+def learn_recall(tokenizer: Any, model: Any, rng: random.Random, settings: BaseSettings) -> None:
+    """Learn to look values up by their keys: among two, then three, up to LONGEST_RECALL."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
+    pairs, loss = 2, 3.0
+    for step in range(1, settings.recall_most + 1):
+        rate = settings.recall_rate * min(step / settings.warmup, 1)
+        now = train_step(model, [optimizer], rate, [recall(tokenizer, rng, settings.recall_batch, pairs)])
+        loss += 0.05 * (now - loss)
+        if loss < settings.recall_loss:
+            print(f"recall of {pairs} learned at step {step}", flush=True)
+            pairs, loss = pairs + 1, 1.0
+        if pairs > LONGEST_RECALL:
+            return
 
 
 def train_supervised(base: Path, out: Path, settings: SupervisedSettings, seed: int) -> list[dict[str, Any]]:
@@ -58,7 +72,7 @@ def train_supervised(base: Path, out: Path, settings: SupervisedSettings, seed: 
     for step in range(1, settings.steps + 1):
         rate = settings.learning_rate * min(step / 5, 1)
         batches = [encoded(tokenizer, samples) for samples in draw(rng, shares, settings.batch)]
-        loss = train_step(model, optimizer, rate, batches)
+        loss = train_step(model, [optimizer], rate, batches)
         history.append({"step": step, "loss": loss})
     save_checkpoint(model, tokenizer, out)
     return history
@@ -94,7 +108,7 @@ def draw(rng: random.Random, shares: dict[SubTask, float], batch: int) -> list[l
     return list(drawn.values())
 
 
-def train_step(model: Any, optimizer: Any, rate: float, batches: list[Batch]) -> float:
+def train_step(model: Any, optimizers: list[Any], rate: float, batches: list[Batch]) -> float:
     """One step on the mean over samples of the mean loss of an answer's tokens; returns that loss."""
     model.train()
     total, count = 0.0, sum(len(tokens) for tokens, _ in batches)
@@ -106,10 +120,11 @@ def train_step(model: Any, optimizer: Any, rate: float, batches: list[Batch]) ->
         loss.backward()
         total += loss.item()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.step()
-    optimizer.zero_grad()
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        optimizer.zero_grad()
     return total
 
 
@@ -126,12 +141,12 @@ def encoded(tokenizer: Any, samples: list[Sample]) -> Batch:
     return tokens, labels
 
 
-def recall(tokenizer: Any, rng: random.Random, count: int) -> Batch:
+def recall(tokenizer: Any, rng: random.Random, count: int, pairs: int) -> Batch:
     """Keys with values, and then all of them again in another order: each of the second values can be looked up.
 
     It is no task of the demo. A model that has learned it needs few prompts to learn `memory` and `tool`.
     """
-    rows, labels, pairs = [], [], rng.randint(2, 5)
+    rows, labels = [], []
     for _ in range(count):
         keys = rng.sample(LETTERS, pairs)
         shown = {key: f"{key}{rng.randrange(100):02d} " for key in keys}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from merges import ALL, Merge, every_merge
+from merges import ALL, TUNED, Merge, every_merge
 from safetensors.torch import load_file
 
 import agentmerge
@@ -44,7 +44,7 @@ def main() -> None:
     scorer = Scorer(folder / "base")
     for name in ("base", *ALL, "supervised"):
         if name not in found["models"]:
-            found["models"][name] = scorer.bits(folder / name, tuple({str(t.domain): 0 for t in SUB_TASKS}))
+            found["models"][name] = scorer.bits(folder / name, ALL)
     for number, merge in enumerate(merges := every_merge(), 1):
         if merge.key not in found["merges"]:
             found["merges"][merge.key] = made(merge, folder, scorer)
@@ -59,12 +59,14 @@ class Scorer:
     def __init__(self, base: Path) -> None:
         self.agent = Agent.load(base)
 
-    def bits(self, folder: Path, domains: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    def bits(
+        self, folder: Path, domains: tuple[str, ...], splits: tuple[Split, ...] = ("dev", "test")
+    ) -> dict[str, dict[str, str]]:
         """Right answers by split and sub-task, eight to a byte, in hex."""
         self.agent.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
         tasks, found = [task for task in SUB_TASKS if task.domain in domains], {}
-        for split, count in COUNT.items():
-            result = score(self.agent, split, count, tasks)
+        for split in splits:
+            result = score(self.agent, split, COUNT[split], tasks)
             found[split] = {str(task): np.packbits(result.right[task]).tobytes().hex() for task in tasks}
         return found
 
@@ -77,7 +79,7 @@ def made(merge: Merge, folder: Path, scorer: Scorer) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "merged"
         record = agentmerge.merge(recipe, out)
-        found = scorer.bits(out, merge.agents)
+        found = scorer.bits(out, merge.agents, ("dev", "test") if merge.family in TUNED else ("test",))
         kept = retention(folder, out, merge.agents)
     about = {"family": merge.family, "label": merge.label, "agents": merge.agents, "output": merge.output}
     survived = {name: agent.rescale_survived for name, agent in record.rounding.items()}

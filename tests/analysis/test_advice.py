@@ -128,7 +128,7 @@ def test_changes_like_a_merged_adapter_are_told_and_the_rank_is_not_judged() -> 
 
 
 def test_hidden_changes_are_told() -> None:
-    assert "stay below the threshold" in said(found(a=moved(0.3), b=moved(0.3), threshold=5e-4))["hidden"][0]
+    assert "stay below the threshold 0.0005" in said(found(a=moved(0.3), b=moved(0.3), threshold=5e-4))["hidden"][0]
 
 
 def test_uneven_agents_are_told() -> None:

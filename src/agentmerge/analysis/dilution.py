@@ -13,7 +13,7 @@ from agentmerge.methods.ties import Ties
 from agentmerge.survey.profiling import OUTPUTS, pairs
 
 if TYPE_CHECKING:
-    from agentmerge.analysis.measures import Measured
+    from agentmerge.analysis.measured import Measured
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.tensors import Array
 

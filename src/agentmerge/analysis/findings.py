@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.analysis import measures
+from agentmerge.analysis import places, sizes
 from agentmerge.analysis.advice import advise
 from agentmerge.analysis.dilution import dilution_rows, rescale_rows
+from agentmerge.analysis.measured import Measured
 from agentmerge.analysis.models import Findings
 from agentmerge.methods.ram import Ram
 from agentmerge.survey.modules import ORDER, in_order
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import TensorSpec
 
-MOST = 1 << 24
-"""Elements that are sampled at most: and half of it at least: a share is then within 0.05 points (three standard errors)."""
+MOST = 1 << 23
+"""Elements that are sampled at most, and half of it at least: a share is within 0.08 points, three standard errors."""
 
 
 def sample_of(elements: int) -> int:
@@ -43,8 +44,8 @@ def findings_of(
     counts = survey.total(method.overlap)
     groups = survey.total(profile)
     ordered = {module: groups[module] for module in in_order(list(groups))}  # not as they arrived: floats are summed
-    m = measures.Measured(names, survey.every(method.overlap), ordered)
-    survival = measures.survival_rows(m)
+    m = Measured(names, survey.every(method.overlap), ordered)
+    survival = sizes.survival_rows(m)
     clip = method.clip if isinstance(method, Ram) else Ram().clip
     found = Findings(
         agents=list(names),
@@ -54,13 +55,13 @@ def findings_of(
         sampled_elements=m.sampled,
         headline=headline(names, counts.density, counts.unique, counts.changed),
         kinds=[kind for kind in ORDER if any(module.kind == kind for module in m.overlap)],
-        modules=measures.module_rows(m),
-        pairs=measures.pair_rows(m),
-        bins=measures.bin_rows(m),
-        bin_pairs=measures.bin_pair_rows(m),
-        steps=measures.step_rows(m),
-        totals=measures.agent_rows(m),
-        lost=measures.lost_rows(m),
+        modules=places.module_rows(m),
+        pairs=places.pair_rows(m),
+        bins=places.bin_rows(m),
+        bin_pairs=places.bin_pair_rows(m),
+        steps=sizes.step_rows(m),
+        totals=sizes.agent_rows(m),
+        lost=sizes.lost_rows(m),
         survival=survival,
         rescale=rescale_rows(survival, m, counts, clip),
         dilution=dilution_rows(m, counts),
@@ -82,8 +83,9 @@ def headline(names: Sequence[str], density: Sequence[float], unique: Sequence[in
     return f"{len(names)} agents changed {spread} of the elements; {alone} of each agent's changes are its alone."
 
 
-def _main_dtype(m: measures.Measured, tensors: Mapping[str, TensorSpec]) -> str:
-    sizes: dict[str, int] = {}
+def _main_dtype(m: Measured, tensors: Mapping[str, TensorSpec]) -> str:
+    counted: dict[str, int] = {}
     for name, counts in m.tensors.items():
-        sizes[tensors[name].dtype] = sizes.get(tensors[name].dtype, 0) + counts.elements
-    return max(sizes, key=lambda dtype: (sizes[dtype], dtype))
+        dtype = tensors[name].dtype
+        counted[dtype] = counted.get(dtype, 0) + counts.elements
+    return max(counted, key=lambda dtype: (counted[dtype], dtype))

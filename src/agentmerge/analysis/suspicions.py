@@ -103,16 +103,19 @@ def adapter(found: Findings) -> Iterator[Advice]:
 
 def hidden(found: Findings) -> Iterator[Advice]:
     """Changes below the threshold, which RAM leaves out."""
+    shares = {}
     for name in found.agents:
         rows = [row for row in found.modules if row.agent == name]
         below, changed = sum(row.below_threshold for row in rows), sum(row.changed for row in rows)
         if below > HIDDEN * (below + changed):
-            yield advice(
-                "hidden",
-                [name],
-                f"{below / (below + changed):.1%} of the elements that differ from the base stay below the threshold",
-                f"{found.threshold:g}; RAM does not merge them. Lower it (`--set threshold=0`) to keep them.",
-            )
+            shares[name] = below / (below + changed)
+    if shares:
+        yield advice(
+            "hidden",
+            list(shares),
+            f"Of the elements that differ from the base, some stay below the threshold {found.threshold:g}, so RAM",
+            f"does not merge them: {listed(shares)}. Lower it (`--set threshold=0`) to keep them.",
+        )
 
 
 def uneven(found: Findings) -> Iterator[Advice]:

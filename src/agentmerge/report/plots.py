@@ -92,8 +92,8 @@ def pairs(figure: Any, record: Record) -> None:
                 cells[s][t] = cells[t][s] = log2(value) if value else float("nan")
                 for x, y in ((s, t), (t, s)):
                     axes.text(x, y, f"{value:.2f}", ha="center", va="center")
-        bound = max([0.05, *(abs(x) for line in cells for x in line if x == x)])
-        axes.imshow(cells, cmap="PuOr", vmin=-2 * bound, vmax=2 * bound)
+        bound = max([0.6, *(abs(x) for line in cells for x in line if x == x)])
+        axes.imshow(cells, cmap="PuOr", vmin=-1.5 * bound, vmax=1.5 * bound)
         axes.set_xticks(range(n), found.agents)
         axes.set_yticks(range(n), found.agents)
         axes.set_title(f"overlap / chance, {title}")
@@ -107,7 +107,7 @@ def bins(figure: Any, record: Record) -> None:
     common = [row for row in found.bins if row.elements >= 1e-4 * found.sampled_elements]
     _lines(left, found.agents, lambda name: [(r.exponent, 100 * r.density) for r in common if r.agent == name])
     names = [(row.left, row.right) for row in found.pairs if row.scope == "model"]
-    told = [row for row in found.bin_pairs if row.expected >= 10]
+    told = [row for row in found.bin_pairs if row.expected >= 30]
     _lines(right, names, lambda pair: [(r.exponent, r.ratio) for r in told if (r.left, r.right) == pair])
     right.axhline(1, color="grey", linestyle="--", linewidth=0.8)
     left.set_ylabel("changed (%)")

@@ -39,13 +39,15 @@ def count(stack: Stack, threshold: float, sample: int) -> tuple[dict[str, Array]
     everywhere = changed_mask(tau, threshold)
     mean, number, changed = mean_change(tau, everywhere), everywhere.sum(axis=0), everywhere & where
     regions = changed, changed & (number == 1), changed & (number >= 2)
+    mixed: Array = np.asarray((changed & (tau > 0)).any(axis=0) & (changed & (tau < 0)).any(axis=0))
+    small: Array = np.asarray(np.abs(mean) <= np.float32(threshold))
     counts = {
         **by_exponent(as_float32(stack.base).view(np.uint32), where, changed),
         "sampled": np.array([region.sum(axis=1) for region in regions]),
         "steps": step_classes(stack, changed),
         **agreements(tau, changed),
-        "conflict": _per_agent(changed, (changed & (tau > 0)).any(axis=0) & (changed & (tau < 0)).any(axis=0)),
-        "cancelled": _per_agent(regions[2], np.asarray(np.abs(mean) <= np.float32(threshold))),
+        "conflict": _per_agent(changed, mixed),
+        "cancelled": _per_agent(regions[2], small),
         "magnitudes": magnitudes(tau, changed),
         "lost": lost(stack, tau, everywhere, mean, regions[:2]),
         "survived": survived(stack, tau, regions[1]),

@@ -77,7 +77,7 @@ function ramp(top) {
 function pairMatrix(width, field) {
   const rows = FOUND.pairs.filter((row) => row.scope === "model");
   const both = rows.flatMap((row) => [{ ...row, x: row.left, y: row.right }, { ...row, x: row.right, y: row.left }]);
-  const bound = Math.max(0.05, ...both.map((row) => Math.abs(Math.log2(row[field] || 1))));
+  const bound = Math.max(0.6, ...both.map((row) => Math.abs(Math.log2(row[field] || 1))));
   const side = Math.min(width, 110 + 90 * NAMES.length);
   return plot("Overlap of each pair against chance", side, {
     height: side * 0.85, marginLeft: longest(NAMES), marginBottom: 40, padding: 0.04, x: { domain: NAMES, label: null }, y: { domain: NAMES, label: null },

@@ -62,8 +62,8 @@ const PAIRS = { domain: pairNames, range: pairNames.map((_, i) => `var(--a${i % 
 const pairLegend = () => el("ul", { class: "legend" }, ...pairNames.map((name, i) => el("li", {}, el("i", { style: `background:${PAIRS.range[i]}` }), name)));
 // Sizes that few weights have tell nothing.
 const common = (rows) => rows.filter((row) => row.elements == null || row.elements >= 1e-4 * FOUND.sampled_elements);
-const enough = (row) => (row.expected >= 10 ? row.ratio : null);
-section("bins", "By the size of the weight", "Small weights lie on a finer grid, so small updates reach them first. An overlap ratio near 1 within a size says that agents meet there by chance. Sizes of fewer than 1 in 10,000 weights, or of fewer than 10 elements shared by chance, stand in the tables alone.", true,
+const enough = (row) => (row.expected >= 30 ? row.ratio : null);
+section("bins", "By the size of the weight", "Small weights lie on a finer grid, so small updates reach them first. An overlap ratio near 1 within a size says that agents meet there by chance. Sizes of fewer than 1 in 10,000 weights, or of fewer than 30 elements shared by chance, stand in the tables alone.", true,
   figure(el("div", {}, agentLegend(), picture((width) => binLines(width, common(FOUND.bins), (d) => d.density, "changed (%)", AGENTS), "Density")),
     many ? el("div", {}, pairLegend(), picture((width) => binLines(width, FOUND.bin_pairs, enough, "overlap / chance", PAIRS, 1), "Overlap")) : null),
   tableView(FOUND.bins, [["2^", (d) => d.exponent], agentColumn, ["elements", (d) => whole(d.elements)], ["changed", (d) => whole(d.changed)], ["density", (d) => percent(d.density, 2)]], "density by size of weight"),
