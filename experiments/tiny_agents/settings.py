@@ -13,15 +13,15 @@ class BaseSettings:
 
     recall_batch: int = 32  # sequences a step, to learn looking things up first,
     recall_loss: float = 0.25  # from 2 keys to 5, one more whenever this loss is reached
-    recall_most: int = 1200  # steps of it
+    recall_most: int = 1600  # steps of it
     recall_rate: float = 1e-3  # of AdamW
     recall_kept: int = 4  # sequences a step beside the mixture
-    steps: int = 600  # on the mixture
+    steps: int = 1400  # on the mixture
     batch: int = 40  # samples a step, over all sub-tasks
-    learning_rate: float = 1.5e-3  # of Muon, falling to 0
+    learning_rate: float = 2.5e-3  # of Muon; in the last third it falls to 0
     warmup: int = 50
     aim: float = 0.5  # a sub-task's share of the mixture falls as its score nears this
-    every: int = 75  # steps between two looks at the scores
+    every: int = 100  # steps between two looks at the scores
     look: int = 64  # dev samples of a sub-task in a look
 
 

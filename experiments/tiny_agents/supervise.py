@@ -36,7 +36,7 @@ def train_base(out: Path, settings: BaseSettings, seed: int) -> list[dict[str, A
     optimizers = [muon, torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)]
     shares, history = mixture({}, settings), []
     for step in range(1, settings.steps + 1):
-        rate = settings.learning_rate * min(step / settings.warmup, 1 - (step - 1) / settings.steps)
+        rate = settings.learning_rate * min(step / settings.warmup, 1, 3 * (1 - (step - 1) / settings.steps))
         batches = [encoded(tokenizer, drawn) for drawn in draw(rng, shares, settings.batch)]
         train_step(model, optimizers, rate, [*batches, recall(tokenizer, rng, settings.recall_kept, LONGEST_RECALL)])
         if step % settings.every == 0:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.engine import check as checking
 from agentmerge.engine import pipeline
+from agentmerge.errors import RecipeError
 from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def sweep(
         MergeError: whatever the user can mend.
     """
     base = as_recipe(recipe)
+    if not values:
+        raise RecipeError(f"sweep: no values for {field}, expected at least one.")
     recipes = {f"{field}={value}": base.with_method({field: value}) for value in values}
     folders = {Path(out) / name: found for name, found in recipes.items()}
     records = pipeline.merge_all(folders, overwrite=overwrite, full=full, runner=runner, watch=watch)

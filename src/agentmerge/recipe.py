@@ -211,8 +211,10 @@ class Recipe(_Section):
         """This recipe with some of its method's settings replaced.
 
         Raises:
-            RecipeError: an unknown setting or a value out of range.
+            RecipeError: an unknown setting or a value out of range; the name, which brings settings of its own.
         """
+        if "name" in settings:
+            raise RecipeError("method.name: is no setting, as every method has its own. Write a recipe for each.")
         return Recipe.parse({**self.dump(), "method": {**self.method.model_dump(mode="json"), **settings}})
 
     def dump(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentmerge.analysis.models import Findings  # noqa: TC001 - pydantic reads it at run time
-from agentmerge.errors import SurveyError
+from agentmerge.errors import OutputError, SurveyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,8 +185,15 @@ class ProbeRecord(_Part):
         return _load(cls, Path(path))
 
     def save(self, path: Path | str) -> None:
-        """Write it as JSON."""
-        Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        """Write it as JSON.
+
+        Raises:
+            OutputError: it can't be written there.
+        """
+        try:
+            Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{path}: can't be written: {error.strerror}. Choose another place.") from error
 
 
 def _load(kind: type[R], path: Path) -> R:

@@ -180,6 +180,13 @@ def test_a_folder_left_aside_after_the_swap_is_removed(old: Path, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_folder_left_aside_comes_back_where_somebody_made_an_empty_one_since(old: Path, tmp_path: Path) -> None:
+    old.rename(tmp_path / ".out.agentmerge-old")
+    old.mkdir()
+    Staging(old, overwrite=True)
+    assert content(old) == {"config.json": b"old"}
+
+
 # a mount point can't be renamed
 
 

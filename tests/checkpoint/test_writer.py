@@ -131,6 +131,11 @@ def test_no_space_is_told_before_and_leaves_nothing(tmp_path: Path, monkeypatch:
     assert staged(tmp_path) == []
 
 
+def test_a_name_that_the_system_refuses_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="File name too long"):
+        Writer(tmp_path / ("o" * 300), layout(), WORK)
+
+
 def test_space_that_runs_out_later_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = layout()
     with Writer(tmp_path / "out", plan, WORK) as writer:

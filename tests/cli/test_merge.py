@@ -111,6 +111,14 @@ def test_a_wrong_option_is_one_calm_message_with_its_path(run, sources, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_option_beside_a_section_that_is_none_is_told_calmly(run, agents, tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"base: {agents}/base\nagents: {{code: {agents}/code}}\noutput: float32\n")
+    ran = run("merge", str(recipe), "--out", str(tmp_path / "out"), "--rounding", "nearest")
+    assert ran.code == 2
+    assert "output: " in ran.err
+
+
 def test_without_inputs_it_says_what_is_needed(run, tmp_path):
     ran = run("merge", "--out", str(tmp_path / "out"))
     assert ran.code == 2

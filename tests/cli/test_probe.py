@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 
 def test_probe_shows_density_unique_shared_rho_and_scale(run, sources):
     ran = run("probe", *sources)
@@ -23,3 +25,12 @@ def test_probe_prints_json_for_machines(run, sources):
     record = json.loads(run("probe", *sources, "--json", "-").out)
     assert record["survey"]["elements"] == 1_969_088
     assert set(record["survey"]["agents"]) == {"code", "tool"}
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_file_that_cannot_be_written_is_told_before_the_work(run, sources, tmp_path, monkeypatch, option):
+    monkeypatch.setattr("agentmerge.engine.pipeline.probe", lambda *_, **__: pytest.fail("it began"))
+    ran = run("probe", *sources, option, str(tmp_path / "nowhere" / "file"))
+    assert ran.code == 2
+    assert "there is no folder" in ran.err
+    assert "is a folder" in run("probe", *sources, option, str(tmp_path)).err

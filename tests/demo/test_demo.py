@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agentmerge import merge
 from agentmerge.cli import main
 from agentmerge.cli.demo import score_table
 from agentmerge.demo.contest import TASKS, Row
 from agentmerge.demo.score import Score
+from agentmerge.record import MergeRecord
+from agentmerge.testing import make_agents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +47,18 @@ def test_the_demo_can_be_run_twice_but_replaces_nothing_else(monkeypatch, capsys
     assert demo(monkeypatch, "--out", tmp_path / "mine", "--no-scores", "--quiet") == 2
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "dear"
     assert capsys.readouterr().out == ""
+
+
+def test_the_demo_does_not_replace_a_merge_of_other_agents(monkeypatch, capsys, tmp_path: Path):
+    make_agents(tmp_path / "shipped")
+    monkeypatch.setattr("agentmerge.demo.shipped.AGENTS", tmp_path / "shipped")
+    for _ in range(2):
+        assert demo(monkeypatch, "--no-scores", "--quiet", "--out", tmp_path / "out") == 0
+    sources = make_agents(tmp_path / "mine", agents=2)
+    merge(sources.recipe("ram"), tmp_path / "merged")
+    assert demo(monkeypatch, "--no-scores", "--out", tmp_path / "merged") == 2
+    assert "not empty" in capsys.readouterr().err
+    assert set(MergeRecord.load(tmp_path / "merged").survey.agents) == set(sources.agents)
 
 
 def test_without_torch_the_demo_says_how_to_get_the_scores(monkeypatch, capsys, tmp_path: Path):

@@ -188,3 +188,14 @@ def test_check_says_that_equality_is_seen_only_when_the_data_is_read(case: Case)
     case.put("code", with_copy(trained(base, 1)), TIED)
     notes = [finding.found for finding in case.check().findings if finding.severity == "note"]
     assert any("is checked when they are read" in note for note in notes)
+
+
+def test_a_tied_head_stored_in_another_dtype_gets_that_of_the_embedding(case: Case) -> None:
+    base = headless(model())
+    agents = [trained(base, seed) for seed in (1, 2)]
+    for name, tensors in zip(("base", "code", "tool"), (base, *agents), strict=True):
+        case.put(name, {**tensors, HEAD: tensors[EMBED].astype(np.float32)}, TIED)
+    case.merge()
+    expected = ram(base[EMBED], *(agent[EMBED] for agent in agents))
+    same(case.result[EMBED], expected)
+    same(case.result[HEAD], expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import stat
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ Buffer = memoryview | bytearray | bytes | Array
 
 MOST_PER_CALL = 0x7FFFF000  # bytes; Linux moves at most 2,147,479,552 in one call, macOS refuses 2^31
 COPIED_PER_CALL = 1 << 24  # bytes; os.pread returns a copy, so keep it small
-PAGE = 4096  # bytes
+PAGE = max(4096, mmap.PAGESIZE)  # bytes; 64 KiB on some ARM servers, where two ways must not meet in one page
 
 
 class ShortRead(EOFError):
@@ -163,8 +164,7 @@ def advise_sequential(fd: int) -> None:
 
 def advise_soon(fd: int, offset: int, length: int) -> None:
     """Tell the OS that these bytes will be read next, so that it may begin; does nothing where it can't be told."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(fd, offset, length, os.POSIX_FADV_WILLNEED)
+    _advise(fd, offset, length, "POSIX_FADV_WILLNEED")
 
 
 def advise_done(fd: int, offset: int, length: int) -> None:

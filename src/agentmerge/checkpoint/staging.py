@@ -92,10 +92,13 @@ class Staging:
         self.discard()
 
     def _put_swap_right(self) -> None:
-        """A run killed between its two renames left OUT aside; a later kill left both."""
+        """A run killed between its two renames left OUT aside; a later kill left both.
+
+        An empty OUT is not what the swap put there: somebody made it since.
+        """
         if not self._aside.exists():
             return
-        if self.out.exists():
+        if self.out.exists() and not (self.out.is_dir() and not any(self.out.iterdir())):
             _remove(self._aside)
         else:
             self._aside.rename(self.out)

@@ -49,7 +49,9 @@ class Writer:
         Raises:
             OutputError: OUT is taken or in use, an unfinished merge of something else is there, or no space is left.
         """
-        self._staging, self._layout = Staging(out, overwrite=overwrite), layout
+        with _told(out):
+            self._staging = Staging(out, overwrite=overwrite)
+        self._layout = layout
         self._dirty = set(range(len(layout.shards)))
         self._lock = threading.Lock()
         self._turn = tuple(threading.Lock() for _ in layout.shards)
@@ -57,15 +59,13 @@ class Writer:
         self._direct = OpenFiles(self._open_direct, most=32)
         self._past_cache = True
         with _told(self._staging.out):
-            fresh = self._staging.create()
+            self._fresh = self._staging.create()
             self._journal = Journal(self.folder / JOURNAL)
             try:
                 self.entries = self._begin(identity, overwrite)
                 self._reserve()
             except BaseException:
-                self.close()
-                if fresh:
-                    self._staging.discard()
+                self.abandon()
                 raise
 
     @property
@@ -135,6 +135,12 @@ class Writer:
                     partial.rename(self.folder / shard.name)
             tops = dict.fromkeys(name.split("/")[0] for name in ordered)
             self._staging.publish([*(shard.name for shard in self._layout.shards), *tops])
+
+    def abandon(self) -> None:
+        """Let go of everything before anything was written: the staging folder stays only if an earlier run left it."""
+        self.close()
+        if self._fresh:
+            self._staging.discard()
 
     def close(self) -> None:
         """Let go of the files and the lock; what was committed stays."""

@@ -64,17 +64,27 @@ def demo(
     from agentmerge.cli.tables import overlap_table, rounding_table
     from agentmerge.demo.decode import available
     from agentmerge.demo.shipped import recipe
-    from agentmerge.record import RECORD
 
     wanted = recipe({"name": "ram_plus"})
     say([INTRODUCTION, overlap_table(probe(wanted).survey), OVERLAP], quiet=quiet)
-    record = merge(wanted, out, overwrite=(out / RECORD).exists())
+    record = merge(wanted, out, overwrite=is_demo(out, wanted.base))
     say([rounding_table(record.rounding), told_rounding(record, out)], quiet=quiet)
     if scores and available():
         say(contest_tables(quiet), quiet=quiet)
     elif scores:
         say(NO_SCORES, quiet=quiet)
     say(NEXT.format(inspect=shlex.join(["agentmerge", "inspect", str(out)])), quiet=quiet)
+
+
+def is_demo(out: Path, base: str) -> bool:
+    """Whether an earlier demo wrote this folder: nothing else is replaced."""
+    from agentmerge.errors import SurveyError
+    from agentmerge.record import MergeRecord
+
+    try:
+        return bool(MergeRecord.load(out).recipe.get("base") == base)
+    except SurveyError:
+        return False
 
 
 def told_rounding(record: MergeRecord, out: Path) -> str:

@@ -101,8 +101,9 @@ def build_recipe(
     )
     for section, values in sections.items():
         given = {key: value for key, value in values.items() if value is not None}
-        if given:
-            data[section] = {**(data.get(section) or {}), **given}
+        found = data.get(section) or {}
+        if given and isinstance(found, dict):  # anything else the recipe's own check complains of
+            data[section] = {**found, **given}
     return Recipe.parse(data, str(recipe) if recipe is not None else "options")
 
 

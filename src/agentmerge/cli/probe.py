@@ -42,7 +42,7 @@ def probe(
 ) -> None:
     """See what the agents changed, without writing a model."""
     from agentmerge.cli.console import Bar, say, tell_warnings
-    from agentmerge.cli.reports import write_reports
+    from agentmerge.cli.reports import check_places, write_reports
     from agentmerge.cli.tables import probe_tables
     from agentmerge.engine.pipeline import probe as run
 
@@ -57,6 +57,7 @@ def probe(
             "run": {"workers": workers, "block_size": block_size},
         },
     )
+    check_places(None if str(json) == "-" else json, html)
     if figures is not None:
         from agentmerge.report.figures import needs_matplotlib
 

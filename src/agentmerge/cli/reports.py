@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from agentmerge.record import MergeRecord, ProbeRecord
 
 
+def check_places(*files: Path | None) -> None:
+    """Raise OutputError for a file that can't be written, before the work is done; None is passed over."""
+    from agentmerge.errors import OutputError
+
+    for file in files:
+        if file is not None and (file.is_dir() or not file.parent.is_dir()):
+            found = "is a folder" if file.is_dir() else f"there is no folder {file.parent}"
+            raise OutputError(f"{file}: can't be written: {found}. Choose another place.")
+
+
 def write_reports(record: ProbeRecord | MergeRecord, html: Path | None, figures: Path | None) -> None:
     """The page into a file, the figures into a folder; None leaves one out.
 

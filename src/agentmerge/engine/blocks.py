@@ -63,7 +63,7 @@ def _extra(plan: Plan, task: Task, block: Block, buffers: Buffers, kind: str, t:
     """What is read beside one agent's weights; zeros for an absent agent."""
     if plan.names[t] in task.absent:
         return np.zeros(block.elements, np.float32)
-    values = _read(plan.extra[kind][t], block, buffers, f"{plan.names[t]}.{kind}")
+    values = _read(plan.extra[kind][t], block, buffers, f"{kind}/{plan.names[t]}")
     wide = as_float32(values)
     if not ((wide >= 0) & (wide < np.inf)).all():
         raise DataError(

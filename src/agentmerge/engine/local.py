@@ -88,11 +88,12 @@ def _after(plan: Plan) -> tuple[Foldable[Any], ...]:
 
 
 def _ledger(phase: str, asked: Sequence[Any], further: Sequence[Any], writer: Writer | None) -> Ledger:
-    """What is asked is part of the phase: a run with a saved survey can't go on from one without, nor the reverse."""
-    name = ": ".join([phase, ", ".join(statistic.key for statistic in asked)])
+    """All that is answered is part of the phase: a run that asks more or less than an earlier one begins it anew."""
+    questions = [*asked, *further]
+    name = ": ".join([phase, ", ".join(question.key for question in questions)])
     if writer is None:
-        return Ledger(name, [*asked, *further])
-    return Ledger(name, [*asked, *further], writer.entries, writer.commit)
+        return Ledger(name, questions)
+    return Ledger(name, questions, writer.entries, writer.commit)
 
 
 def _run(

@@ -99,10 +99,7 @@ def merge_all(
         todo = [pair for pair, record in zip(zip(recipes, plans, strict=True), finished, strict=True) if not record]
         files = [output_files(one) for _, one in todo]
         known = adopt_survey(plan)
-        targets = [
-            Target(one, opened.enter_context(Writer(out, one.layout, _identity(one), overwrite=overwrite)))
-            for out, one in todo
-        ]
+        targets = _targets(todo, opened, overwrite)
         kernels.wait(watch)
         try:
             records = iter(_merged(targets, known, full, runner, watch, started) if targets else ())
@@ -150,6 +147,20 @@ def probe(
             warnings=[*plan.warnings, *check_agents(plan, survey.total(recipe.method.overlap))],
             timing={"seconds": round(time.time() - started, 3), "bytes_read": plan.input_bytes},
         )
+
+
+def _targets(todo: Sequence[tuple[Path, Plan]], opened: ExitStack, overwrite: bool) -> list[Target]:
+    """A writer for every output, or none: where one is refused, the space that others reserved is given back."""
+    targets: list[Target] = []
+    try:
+        for out, plan in todo:
+            writer = Writer(out, plan.layout, _identity(plan), overwrite=overwrite)
+            targets.append(Target(plan, opened.enter_context(writer)))
+    except BaseException:
+        for target in targets:
+            target.writer.abandon()
+        raise
+    return targets
 
 
 def _warming(warm_up: Callable[[], None], full: bool) -> Warming:
@@ -208,11 +219,15 @@ def _asked(plans: Sequence[Plan], survey: Survey) -> tuple[Statistic[Any], ...]:
 
 def _finished(out: Path, plan: Plan) -> MergeRecord | None:
     """The record of an output that an earlier run of the same sweep finished before it was killed."""
-    if not (out / RECORD).exists():
+    try:
+        if not (out / RECORD).exists():
+            return None
+    except OSError:  # the writer tells it
         return None
     record = MergeRecord.load(out)
-    then = {**_identity(plan), "recipe": {k: v for k, v in record.recipe.items() if k != "run"}}
-    return record if then == _identity(plan) and record.sources == plan.identities() else None
+    recipe = {key: value for key, value in record.recipe.items() if key != "run"}
+    then = {"agentmerge": record.versions.get("agentmerge"), "recipe": recipe, "sources": record.sources}
+    return record if then == _identity(plan) else None
 
 
 def _identity(plan: Plan) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import ExitStack
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 from agentmerge.checkpoint.alignment import Alignment, align
 from agentmerge.checkpoint.layout import Layout, Place, plan_layout
 from agentmerge.checkpoint.reader import open_checkpoint
+from agentmerge.checkpoint.sidecars import read_config
+from agentmerge.checkpoint.tokens import content_of
 from agentmerge.engine.prepare import prepare
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.errors import AlignmentError, OutputError, RecipeError, SourceError
@@ -93,6 +96,11 @@ class Plan:
         if recipe.method.reads != self.recipe.method.reads:
             raise RecipeError("method: all recipes of one pass must read the same, weights alone or importance too.")
         other._decide()
+        if [_sees_all(task) for task in other.tasks] != [_sees_all(task) for task in self.tasks]:
+            raise RecipeError(
+                "method: all recipes of one pass must see the same tensors whole, found one that sees others in "
+                "blocks. Merge them one by one."
+            )
         return other
 
     def _decide(self) -> None:
@@ -157,6 +165,8 @@ class Plan:
         return self.tied is not None and spec.name == self.tied.head
 
     def _output_spec(self, spec: TensorSpec) -> TensorSpec:
+        if self.tied is not None and spec.name == self.tied.head:  # the same numbers twice, so the same dtype
+            return replace(spec, dtype=self._output_spec(self.base.specs[self.tied.embedding]).dtype)
         wanted = self.recipe.output.dtype
         if wanted == "base" or spec.dtype not in MERGEABLE:
             return spec
@@ -280,9 +290,20 @@ class Plan:
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by "base" and agent names, as JSON data."""
         sources = {"base": self.base, **self.agents}
+        found = {n: {"source": s.source, **s.identity(), **self._beside[n]} for n, s in sources.items()}
         for kind, opened in self.extra.items():
-            sources |= {f"{name}.{kind}": source for name, source in zip(self.names, opened, strict=True)}
-        return {name: {"source": source.source, **source.identity()} for name, source in sources.items()}
+            extra = zip(self.names, opened, strict=True)
+            found |= {f"{name}.{kind}": {"source": s.source, **s.identity()} for name, s in extra}
+        return found
+
+    @cached_property
+    def _beside(self) -> dict[str, dict[str, str]]:
+        """What decides beside the headers how a source is read: its config and, where rows are added, its tokens."""
+        folders = {"base": self.base.folder, **{name: agent.folder for name, agent in self.agents.items()}}
+        found = {name: {"config_sha256": _digest(read_config(folder))} for name, folder in folders.items()}
+        if self.recipe.inputs.vocab == "union":
+            found = {n: {**found[n], "tokenizer_sha256": content_of(folder).hex()} for n, folder in folders.items()}
+        return found
 
     def check_output(self, out: Path) -> None:
         """Raise OutputError where `out` is a source, or one of them lies inside the other."""
@@ -292,6 +313,10 @@ class Plan:
             if target == folder or folder in target.parents or target in folder.parents:
                 who = name if name == "base" else f"agent '{name}'"
                 raise OutputError(f"{out}: lies in, or holds, the source of {who} ({folder}). Choose another --out.")
+        for source in self._extras:
+            folder = source.folder.resolve()
+            if target == folder or target in folder.parents:
+                raise OutputError(f"{out}: holds {source.source}, which is read. Choose another --out.")
 
     @property
     def _extras(self) -> tuple[Opened, ...]:
@@ -312,6 +337,10 @@ class Plan:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _digest(config: dict[str, Any]) -> str:
+    return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def _sees_all(task: Task) -> bool:

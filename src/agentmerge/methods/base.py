@@ -136,7 +136,7 @@ class MergeMethod(BaseModel, ABC):
         return None
 
     def after(self) -> tuple[AfterStatistic[Any], ...]:
-        """What to fold over the stored result, for `learned` and `advice`; it rules a kernel out."""
+        """What to fold over the stored result, for `learned` and `advice`; kernels serve only where it has one too."""
         return ()
 
     def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
