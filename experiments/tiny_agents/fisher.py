@@ -10,9 +10,10 @@ import json
 import shutil
 from pathlib import Path
 
-from agentmerge.demo.decode import Agent
-from agentmerge.demo.domains.sample import LEVELS
-from agentmerge.demo.tasks import SubTask, samples
+from demo.decode import Agent
+from demo.domains.sample import LEVELS
+from demo.tasks import SubTask, samples
+
 from agentmerge.importance.run import Wanted, measure
 
 EXAMPLES = 256

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from demo.shipped import AGENTS, NAMES, TRIO, folder, recipe
 from safetensors.numpy import load_file
 
 import agentmerge
-from agentmerge.demo.shipped import AGENTS, NAMES, TRIO, folder, recipe
 from agentmerge.methods.registry import known_methods
 
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")

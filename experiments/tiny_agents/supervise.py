@@ -6,15 +6,14 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import torch
+from demo.decode import Agent
+from demo.domains.memory import LETTERS
+from demo.domains.sample import Sample, split_of
+from demo.score import score
+from demo.tasks import DOMAINS, SUB_TASKS, SubTask
 from files import read_model, save_checkpoint
 from model import build_model, build_tokenizer
 from torch.nn.functional import cross_entropy
-
-from agentmerge.demo.decode import Agent
-from agentmerge.demo.domains.memory import LETTERS
-from agentmerge.demo.domains.sample import Sample, split_of
-from agentmerge.demo.score import score
-from agentmerge.demo.tasks import DOMAINS, SUB_TASKS, SubTask
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Token ids and labels, [samples, tokens]."""

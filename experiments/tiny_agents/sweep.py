@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from demo.decode import Agent
+from demo.score import score
+from demo.tasks import SUB_TASKS
 from merges import ALL, TUNED, Merge, every_merge
 from safetensors.torch import load_file
 
 import agentmerge
-from agentmerge.demo.decode import Agent
-from agentmerge.demo.score import score
-from agentmerge.demo.tasks import SUB_TASKS
 
 if TYPE_CHECKING:
-    from agentmerge.demo.domains.sample import Split
+    from demo.domains.sample import Split
 
 RESULTS = Path(__file__).parent / "results"
 COUNT: dict[Split, int] = {"dev": 128, "test": 256}

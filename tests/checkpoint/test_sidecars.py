@@ -173,3 +173,11 @@ def test_everything_else_of_a_config_stays_as_it_was() -> None:
     }
     assert list(found)[:5] == list(config)
     assert "東京" in output_config(json.dumps(config).encode(), "bfloat16", {}).decode()
+
+
+def test_a_single_file_takes_along_only_well_known_files_beside_it(tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json", "letters.txt", "sub/secret.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert sorted(side_files(tmp_path, known_only=True)) == ["config.json", "tokenizer.json"]
+    assert "letters.txt" in side_files(tmp_path)

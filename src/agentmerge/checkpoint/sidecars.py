@@ -44,19 +44,36 @@ BOTH = ("tie_word_embeddings",)
 DTYPE_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
-def side_files(base: Path, tokenizer: Path | None = None) -> dict[str, bytes]:
+KNOWN = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
+"""What is copied beside the tokenizer's files from a folder that may hold anything."""
+
+
+def side_files(base: Path, tokenizer: Path | None = None, *, known_only: bool = False) -> dict[str, bytes]:
     """Every side file of the base by its relative path; the tokenizer's from another folder where one is given.
 
     Weights and their indices, training state, adapters, quantisation, hidden files, README.md and earlier merge records
     stay behind.
 
+    Args:
+        base: the base's folder.
+        tokenizer: the folder whose tokenizer is taken; None takes the base's.
+        known_only: the base is a single file, and what lies beside it may be anybody's: take only well-known names.
+
     Raises:
         SourceError: a file can't be read.
     """
-    files = {name: path for name, path in _walk(base) if tokenizer is None or not is_tokenizer(name)}
+    found = _beside(base) if known_only else _walk(base)
+    files = {name: path for name, path in found if tokenizer is None or not is_tokenizer(name)}
     if tokenizer is not None:
         files |= {name: path for name, path in _walk(tokenizer) if is_tokenizer(name)}
     return {name: _read(path) for name, path in sorted(files.items())}
+
+
+def _beside(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The well-known files of a folder itself; nothing below it is looked at."""
+    for path in sorted(folder.iterdir()):
+        if (path.name in KNOWN or is_tokenizer(path.name)) and path.is_file() and path.suffix not in WEIGHTS:
+            yield path.name, path
 
 
 def is_tokenizer(name: str) -> bool:

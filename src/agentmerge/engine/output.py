@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmerge.checkpoint.card import card_metadata, model_card
@@ -20,7 +21,11 @@ def output_files(plan: Plan) -> Callable[[MergeRecord], dict[str, bytes]]:
     """Read the side files now, so that a missing one is told first; they are complete once the record is known."""
     recipe = plan.recipe
     donor = plan.prepared.tokenizer_from
-    files = side_files(plan.base.folder, None if donor == "base" else plan.agents[donor].folder)
+    files = side_files(
+        plan.base.folder,
+        None if donor == "base" else plan.agents[donor].folder,
+        known_only=Path(plan.base.source).is_file(),
+    )
     dtype = true_dtype(_elements(plan))
     if "config.json" in files and dtype is not None:
         files["config.json"] = output_config(files["config.json"], dtype, plan.prepared.config_changes)

@@ -13,8 +13,8 @@ from agentmerge.cli import options as o
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentmerge.demo.contest import Row
     from agentmerge.record import MergeRecord
+    from demo.contest import Row
 
 INTRODUCTION = """\
 Inside this package are a tiny language model of 1 million parameters, the base, and agents made from it by
@@ -62,8 +62,8 @@ def demo(
     from agentmerge.api import merge, probe
     from agentmerge.cli.console import say
     from agentmerge.cli.tables import overlap_table, rounding_table
-    from agentmerge.demo.decode import available
-    from agentmerge.demo.shipped import recipe
+    from demo.decode import available
+    from demo.shipped import recipe
 
     wanted = recipe({"name": "ram_plus"})
     say([INTRODUCTION, overlap_table(probe(wanted).survey), OVERLAP], quiet=quiet)
@@ -95,7 +95,7 @@ def told_rounding(record: MergeRecord, out: Path) -> str:
 
 def contest_tables(quiet: bool) -> list[Any]:
     """Score everything and show it for dev and test."""
-    from agentmerge.demo.contest import COUNT, rows
+    from demo.contest import COUNT, rows
 
     def watch(label: str) -> None:
         if not quiet:

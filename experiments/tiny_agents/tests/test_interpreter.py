@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-
-from agentmerge.demo.domains.interpreter import LONGEST, MOST_STEPS, ProgramError, parse, run
+from demo.domains.interpreter import LONGEST, MOST_STEPS, ProgramError, parse, run
 
 NUMBERS = [5, 30, 2, 71]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from demo.shipped import AGENTS, NAMES, TRIO, folder, recipe
 
 import agentmerge
-from agentmerge.demo.shipped import AGENTS, NAMES, TRIO, folder, recipe
 from agentmerge.methods.registry import known_methods
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from agentmerge.demo.tasks import SUB_TASKS, SubTask, reward, samples
+from demo.tasks import SUB_TASKS, SubTask, reward, samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agentmerge.demo.domains.sample import Split
+    from demo.domains.sample import Split
 
 
 class Answers(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.demo.domains.sample import Domain, Level, Sample, Split, matching
+from demo.domains.sample import Domain, Level, Sample, Split, matching
 
 if TYPE_CHECKING:
     import random

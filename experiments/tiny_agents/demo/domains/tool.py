@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.demo.domains.sample import Domain, Level, Sample, Split
+from demo.domains.sample import Domain, Level, Sample, Split
 
 if TYPE_CHECKING:
     import random

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from demo.shipped import TRIO, folder, recipe
+from demo.tasks import SUB_TASKS, samples
 
 import agentmerge
-from agentmerge.demo.shipped import TRIO, folder, recipe
-from agentmerge.demo.tasks import SUB_TASKS, samples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +20,8 @@ COUNT = 128
 def test_a_merge_beats_the_base_on_every_domain(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from agentmerge.demo.decode import Agent
-    from agentmerge.demo.score import score
+    from demo.decode import Agent
+    from demo.score import score
 
     agentmerge.merge(recipe({"name": "ram_plus"}), tmp_path / "merged")
     base = score(Agent.load(folder("base")), "test", COUNT)
@@ -35,7 +35,7 @@ def test_a_merge_beats_the_base_on_every_domain(tmp_path: Path) -> None:
 def test_answers_do_not_depend_on_the_batch() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from agentmerge.demo.decode import Agent
+    from demo.decode import Agent
 
     agent = Agent.load(folder("code"))
     prompts = [sample.prompt for task in SUB_TASKS for sample in samples(task, "test", 3)]

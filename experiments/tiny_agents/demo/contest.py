@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.api import merge
-from agentmerge.demo.decode import Agent
-from agentmerge.demo.score import Score, score
-from agentmerge.demo.shipped import TRIO, folder, recipe
-from agentmerge.demo.tasks import SUB_TASKS
+from demo.decode import Agent
+from demo.score import Score, score
+from demo.shipped import TRIO, folder, recipe
+from demo.tasks import SUB_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agentmerge.demo.domains.sample import Split
+    from demo.domains.sample import Split
 
 COUNT: dict[Split, int] = {"dev": 128, "test": 256}
 """Prompts of a sub-task."""

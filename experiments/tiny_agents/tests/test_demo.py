@@ -7,12 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from demo.command import score_table
+from demo.contest import TASKS, Row
+from demo.score import Score
 
 from agentmerge import merge
 from agentmerge.cli import main
-from agentmerge.cli.demo import score_table
-from agentmerge.demo.contest import TASKS, Row
-from agentmerge.demo.score import Score
 from agentmerge.record import MergeRecord
 from agentmerge.testing import make_agents
 
@@ -51,7 +51,7 @@ def test_the_demo_can_be_run_twice_but_replaces_nothing_else(monkeypatch, capsys
 
 def test_the_demo_does_not_replace_a_merge_of_other_agents(monkeypatch, capsys, tmp_path: Path):
     make_agents(tmp_path / "shipped")
-    monkeypatch.setattr("agentmerge.demo.shipped.AGENTS", tmp_path / "shipped")
+    monkeypatch.setattr("demo.shipped.AGENTS", tmp_path / "shipped")
     for _ in range(2):
         assert demo(monkeypatch, "--no-scores", "--quiet", "--out", tmp_path / "out") == 0
     sources = make_agents(tmp_path / "mine", agents=2)
@@ -62,7 +62,7 @@ def test_the_demo_does_not_replace_a_merge_of_other_agents(monkeypatch, capsys, 
 
 
 def test_without_torch_the_demo_says_how_to_get_the_scores(monkeypatch, capsys, tmp_path: Path):
-    monkeypatch.setattr("agentmerge.demo.decode.available", lambda: False)
+    monkeypatch.setattr("demo.decode.available", lambda: False)
     assert demo(monkeypatch, "--out", tmp_path / "out") == 0
     assert "agentmerge[eval]" in capsys.readouterr().out
 

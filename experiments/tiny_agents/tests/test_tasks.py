@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from agentmerge.demo.domains.sample import LEVELS, SPLITS, Sample, split_of
-from agentmerge.demo.tasks import DOMAINS, SUB_TASKS, SubTask, reward, samples
+from demo.domains.sample import LEVELS, SPLITS, Sample, split_of
+from demo.tasks import DOMAINS, SUB_TASKS, SubTask, reward, samples
 
 CODE, MATH, MEMORY, TOOL = (SubTask(name, "easy") for name in ("code", "math", "memory", "tool"))
 

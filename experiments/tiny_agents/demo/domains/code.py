@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.demo.domains.interpreter import ProgramError, run
-from agentmerge.demo.domains.sample import Domain, Level, Sample, Split
+from demo.domains.interpreter import ProgramError, run
+from demo.domains.sample import Domain, Level, Sample, Split
 
 if TYPE_CHECKING:
     import random

@@ -6,9 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 import pytest
-
-from agentmerge.demo.score import Score, score
-from agentmerge.demo.tasks import SUB_TASKS, SubTask, samples
+from demo.score import Score, score
+from demo.tasks import SUB_TASKS, SubTask, samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from agentmerge.demo.domains.code import CODE
-from agentmerge.demo.domains.math import MATH
-from agentmerge.demo.domains.memory import MEMORY
-from agentmerge.demo.domains.sample import LEVELS, Domain, Level, Sample, Split, split_of
-from agentmerge.demo.domains.tool import TOOL
+from demo.domains.code import CODE
+from demo.domains.math import MATH
+from demo.domains.memory import MEMORY
+from demo.domains.sample import LEVELS, Domain, Level, Sample, Split, split_of
+from demo.domains.tool import TOOL
 
 DOMAINS: dict[str, Domain] = {domain.name: domain for domain in (CODE, MATH, MEMORY, TOOL)}
 
