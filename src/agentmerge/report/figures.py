@@ -57,7 +57,8 @@ def write_figures(record: ProbeRecord | MergeRecord, folder: Path) -> list[Path]
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
+    style: Any = STYLE  # matplotlib's own type names each of its settings
+    with mpl.rc_context(style):
         for name, draw in FIGURES.items():
             if name == "pairs" and len(record.findings.agents) < 2:
                 continue
