@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from agentmerge.checkpoint.reader import Opened, SourceFile
 
 
-class View:
+class View(ABC):
     """Another checkpoint's files with other tensors; subclasses say which."""
 
     def __init__(self, inner: Opened, specs: Mapping[str, TensorSpec], notes: tuple[str, ...] = ()) -> None:
@@ -52,13 +53,13 @@ class View:
         """See FolderCheckpoint.restat."""
         self._inner.restat()
 
+    @abstractmethod
     def read(self, block: Block, out: Array | None = None) -> Array:
         """The block's elements, [n] in the dtype of this view's tensor; see Checkpoint.read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def expect(self, block: Block) -> None:
         """Let the OS fetch what a read of this block needs."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
