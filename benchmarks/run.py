@@ -45,6 +45,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "dare+ta": {"name": "dare", "then": "task_arithmetic"},
     "dare+ties": {"name": "dare", "then": "ties"},
     "wudi": {"name": "wudi"},
+    "wudi exact": {"name": "wudi", "solver": "exact"},
     "ram_plus auto": {"name": "ram_plus", "rescale": "auto"},
     "calibrate(ram)": {"name": "calibrate", "then": "ram"},
 }

@@ -67,8 +67,8 @@ def regions(seed: Seed, axis: Any) -> None:
         heights = [seed.mean(name, [agent]).mean for name, agent in zip(names, TRIO, strict=True)]
         axis.bar([i + 0.2 * place for i in range(len(TRIO))], heights, 0.2, label=label)
     axis.set_xticks([i + 0.3 for i in range(len(TRIO))], TRIO)
-    axis.set(ylabel="right answers on its own domain, %")
-    axis.legend()
+    axis.set(ylabel="right answers on its own domain, %", ylim=(0, 100))
+    axis.legend(ncols=4, loc="upper center", fontsize="small")
 
 
 def rescale(seed: Seed, axis: Any) -> None:

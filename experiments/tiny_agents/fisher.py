@@ -10,10 +10,9 @@ import json
 import shutil
 from pathlib import Path
 
-from demo.decode import Agent
-from demo.domains.sample import LEVELS
-from demo.tasks import SubTask, samples
-
+from agentmerge.demo.decode import Agent
+from agentmerge.demo.domains.sample import LEVELS
+from agentmerge.demo.tasks import SubTask, samples
 from agentmerge.importance.run import Wanted, measure
 
 EXAMPLES = 256

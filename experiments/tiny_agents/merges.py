@@ -76,7 +76,7 @@ UNTUNED: dict[str, dict[str, Any]] = {
     "RAM, shared sum": {"name": "ram", "shared": "sum"},
     "RAM, shared elect": {"name": "ram", "shared": "elect"},
     "RAM, power 0.5": {"name": "ram", "shared_power": 0.5},
-    "RAM+ auto": {**PLUS, "rescale": "auto"},
+    "RAM+ auto": {"name": "ram_plus_auto"},
     "RAM+ auto, power 0.5": {**PLUS, "rescale": "auto", "shared_power": 0.5},
     "RAM+ auto, elect": {**PLUS, "rescale": "auto", "shared": "elect"},
     "RAM+ auto, bound 2": {**PLUS, "rescale": "auto", "bound": 2.0},
@@ -137,4 +137,7 @@ def sensitivity_merges() -> list[Merge]:
 def every_merge() -> list[Merge]:
     """All of them, each once, what the main table needs first."""
     merges = [*main_merges(), *region_merges(), *untuned_merges(), *baseline_merges(), *sensitivity_merges()]
-    return list({merge.key: merge for merge in merges}.values())
+    once: dict[str, Merge] = {}
+    for merge in merges:
+        once.setdefault(merge.key, merge)  # the first is of the family that is tuned
+    return list(once.values())

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from datasets import Dataset
-from demo.domains.sample import LEVELS, Sample, split_of
-from demo.tasks import DOMAINS, SubTask, reward
 from files import read_model, save_checkpoint
 from transformers import logging
 from trl import GRPOConfig, GRPOTrainer
+
+from agentmerge.demo.domains.sample import LEVELS, Sample, split_of
+from agentmerge.demo.tasks import DOMAINS, SubTask, reward
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Write docs/evidence.md and docs/figures from results/*.json and findings.md.
+"""Write docs/evidence.md and docs/figures/evidence from results/*.json and findings.md.
 
 python experiments/tiny_agents/report.py
 """
@@ -19,7 +19,7 @@ DOCS = HERE.parents[1] / "docs"
 def main() -> None:
     """Put the tables where findings.md names them: {main_table}, {overlap_table} and so on."""
     seeds = [Seed.read(number) for number in SEEDS]
-    draw_all(seeds, DOCS / "figures")
+    draw_all(seeds, DOCS / "figures" / "evidence")
     several = ("training", "overlap", "output", "ablation", "sets", "rescale", "region", "untuned")
     made = {f"{name}_table": getattr(tables, f"{name}_table")(seeds) for name in several}
     made |= {f"main_table_{seed.number}": tables.main_table(seed) for seed in seeds}

@@ -6,14 +6,15 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import torch
-from demo.decode import Agent
-from demo.domains.memory import LETTERS
-from demo.domains.sample import Sample, split_of
-from demo.score import score
-from demo.tasks import DOMAINS, SUB_TASKS, SubTask
 from files import read_model, save_checkpoint
 from model import build_model, build_tokenizer
 from torch.nn.functional import cross_entropy
+
+from agentmerge.demo.decode import Agent
+from agentmerge.demo.domains.memory import LETTERS
+from agentmerge.demo.domains.sample import Sample, split_of
+from agentmerge.demo.score import score
+from agentmerge.demo.tasks import DOMAINS, SUB_TASKS, SubTask
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Token ids and labels, [samples, tokens]."""
@@ -35,7 +36,8 @@ def train_base(out: Path, settings: BaseSettings, seed: int) -> list[dict[str, A
     optimizers = [muon, torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)]
     shares, history = mixture({}, settings), []
     for step in range(1, settings.steps + 1):
-        rate = settings.learning_rate * min(step / settings.warmup, 1, 3 * (1 - (step - 1) / settings.steps))
+        rest = max(settings.last_rate, 3 * (1 - (step - 1) / settings.steps))
+        rate = settings.learning_rate * min(step / settings.warmup, 1, rest)
         batches = [encoded(tokenizer, drawn) for drawn in draw(rng, shares, settings.batch)]
         train_step(model, optimizers, rate, [*batches, recall(tokenizer, rng, settings.recall_kept, LONGEST_RECALL)])
         if step % settings.every == 0:
@@ -88,8 +90,8 @@ def mixture(scores: dict[SubTask, float], settings: BaseSettings) -> dict[SubTas
     parts = {}
     for task in SUB_TASKS:
         easy = scores.get(SubTask(task.domain, "easy"), 0.0)
-        part = max(settings.aim - scores.get(task, 0.0), 0.03)
-        part *= 2 if task.domain == "math" else 1  # its prompts are short
+        part = max(settings.aim - scores.get(task, 0.0), 0.01)
+        part *= settings.weights.get(task.domain, 1.0)
         parts[task] = part * (1.0 if task.level == "easy" else min(max(2 * easy, 0.15), 1.0))
     return {task: part / sum(parts.values()) for task, part in parts.items()}
 
@@ -99,12 +101,12 @@ def draw(rng: random.Random, shares: dict[SubTask, float], batch: int) -> list[l
     drawn: dict[str, list[Sample]] = {}
     for task, share in shares.items():
         own = drawn.setdefault(task.domain, [])
-        wanted = len(own) + max(1, round(share * batch))
+        wanted = len(own) + round(share * batch)
         while len(own) < wanted:
             sample = DOMAINS[task.domain].make(rng, task.level, "train")
             if split_of(sample.prompt) == "train":
                 own.append(sample)
-    return list(drawn.values())
+    return [samples for samples in drawn.values() if samples]
 
 
 def train_step(model: Any, optimizers: list[Any], rate: float, batches: list[Batch]) -> float:

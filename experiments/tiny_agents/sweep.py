@@ -1,6 +1,6 @@
 """Make and score every merge of the report, on agents that train.py left in DIR. A killed run goes on.
 
-    python experiments/tiny_agents/sweep.py --agents DIR --seed 1
+    python experiments/tiny_agents/sweep.py --agents DIR --seed 1 [--jobs 2] [--results FOLDER]
 
 Results go to results/seedN.json: per merge the right answers of every sub-task on dev and test, as bits, and how much
 of each agent's change was kept. The same samples for every model.
@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from demo.decode import Agent
-from demo.score import score
-from demo.tasks import SUB_TASKS
 from merges import ALL, TUNED, Merge, every_merge
 from safetensors.torch import load_file
 
 import agentmerge
+from agentmerge.demo.decode import Agent
+from agentmerge.demo.score import score
+from agentmerge.demo.tasks import SUB_TASKS
 
 if TYPE_CHECKING:
-    from demo.domains.sample import Split
+    from agentmerge.demo.domains.sample import Split
 
 RESULTS = Path(__file__).parent / "results"
+MODELS = ("base", *ALL, "supervised")
 COUNT: dict[Split, int] = {"dev": 128, "test": 256}
 
 
@@ -36,50 +40,71 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--agents", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--jobs", type=int, default=2, help="processes; each takes one core")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    folder, path = given.agents / f"seed{given.seed}", RESULTS / f"seed{given.seed}.json"
+    folder, path = given.agents / f"seed{given.seed}", given.results / f"seed{given.seed}.json"
     found = json.loads(path.read_text()) if path.exists() else {"models": {}, "merges": {}}
     found |= {"seed": given.seed, "count": COUNT, "training": notes_of(folder), "survey": survey_of(folder)}
-    scorer = Scorer(folder / "base")
-    for name in ("base", *ALL, "supervised"):
-        if name not in found["models"]:
-            found["models"][name] = scorer.bits(folder / name, ALL)
-    for number, merge in enumerate(merges := every_merge(), 1):
-        if merge.key not in found["merges"]:
-            found["merges"][merge.key] = made(merge, folder, scorer)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.jobs, mp_context=context, initializer=prepare, initargs=(folder,)) as pool:
+        models = {pool.submit(scored, name): ("models", name) for name in MODELS if name not in found["models"]}
+        wanted = [merge for merge in every_merge() if merge.key not in found["merges"]]
+        merges = {pool.submit(made, merge): ("merges", merge.key) for merge in wanted}
+        for number, future in enumerate(as_completed(models | merges), 1):
+            kind, name = (models | merges)[future]
+            found[kind][name] = future.result()
             write(path, found)
-            print(f"{number}/{len(merges)} {merge.key}", flush=True)
+            print(f"{number}/{len(models | merges)} {name}", flush=True)
+    found["merges"] = {merge.key: found["merges"][merge.key] for merge in every_merge()}
     write(path, found)
 
 
-class Scorer:
-    """One model in memory whose weights are replaced."""
+@dataclass
+class Worker:
+    """What a process holds: where the checkpoints are, and one model in memory whose weights are replaced."""
 
-    def __init__(self, base: Path) -> None:
-        self.agent = Agent.load(base)
-
-    def bits(
-        self, folder: Path, domains: tuple[str, ...], splits: tuple[Split, ...] = ("dev", "test")
-    ) -> dict[str, dict[str, str]]:
-        """Right answers by split and sub-task, eight to a byte, in hex."""
-        self.agent.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-        tasks, found = [task for task in SUB_TASKS if task.domain in domains], {}
-        for split in splits:
-            result = score(self.agent, split, COUNT[split], tasks)
-            found[split] = {str(task): np.packbits(result.right[task]).tobytes().hex() for task in tasks}
-        return found
+    folder: Path
+    agent: Agent
 
 
-def made(merge: Merge, folder: Path, scorer: Scorer) -> dict[str, Any]:
+WORKER: list[Worker] = []
+
+
+def prepare(folder: Path) -> None:
+    """Begin a process."""
+    torch.set_num_threads(1)
+    WORKER.append(Worker(folder, Agent.load(folder / "base")))
+
+
+def scored(name: str) -> dict[str, dict[str, str]]:
+    """The scores of a trained checkpoint."""
+    return bits(WORKER[0].folder / name, ALL)
+
+
+def bits(
+    folder: Path, domains: tuple[str, ...], splits: tuple[Split, ...] = ("dev", "test")
+) -> dict[str, dict[str, str]]:
+    """Right answers by split and sub-task, eight to a byte, in hex."""
+    agent = WORKER[0].agent
+    agent.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+    tasks, found = [task for task in SUB_TASKS if task.domain in domains], {}
+    for split in splits:
+        result = score(agent, split, COUNT[split], tasks)
+        found[split] = {str(task): np.packbits(result.right[task]).tobytes().hex() for task in tasks}
+    return found
+
+
+def made(merge: Merge) -> dict[str, Any]:
     """Merge, score, and measure what was kept."""
+    folder = WORKER[0].folder
     agents = {name: source(folder, name, "fisher" in merge.family.lower()) for name in merge.agents}
     output = {"dtype": "float32"} if merge.output == "float32" else {"dtype": "base", "rounding": merge.output}
     recipe = {"base": str(folder / "base"), "agents": agents, "method": merge.method, "output": output}
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "merged"
         record = agentmerge.merge(recipe, out)
-        found = scorer.bits(out, merge.agents, ("dev", "test") if merge.family in TUNED else ("test",))
+        found = bits(out, merge.agents, ("dev", "test") if merge.family in TUNED else ("test",))
         kept = retention(folder, out, merge.agents)
     about = {"family": merge.family, "label": merge.label, "agents": merge.agents, "output": merge.output}
     survived = {name: agent.rescale_survived for name, agent in record.rounding.items()}

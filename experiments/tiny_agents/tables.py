@@ -61,6 +61,7 @@ def main_table(seed: Seed) -> str:
         chosen = seed.best(TUNED[family], TRIO)
         if chosen != key(usual, TRIO, "nearest"):
             rows.append(scored(seed, f"{chosen.split(' | ')[0]} (dev)", chosen, tasks, TRIO))
+    rows.append(scored(seed, "RAM+ auto, stochastic", key("RAM+ auto", TRIO, "stochastic"), tasks, TRIO))
     return markdown(["model", *tasks, "average"], rows)
 
 
@@ -103,7 +104,7 @@ def sets_table(seeds: Sequence[Seed]) -> str:
     for agents in SETS:
         for seed in seeds:
             cells = [str(seed.mean("base", agents)), *(str(best_of(seed, family, agents)) for family in BASELINES)]
-            for label in ("TA 1.0", "RAM", "RAM+ r 0.1", "RAM+ auto, power 0.5", "calibrated RAM"):
+            for label in ("TA 1.0", "RAM", "RAM+ r 0.1", "RAM+ auto", "calibrated RAM"):
                 cells.append(str(seed.mean(key(label, agents, "stochastic"), agents)))
             rows.append([f"{' + '.join(agents)}, seed {seed.number}", *cells])
     head = [
@@ -114,7 +115,7 @@ def sets_table(seeds: Sequence[Seed]) -> str:
         "TA 1.0",
         "RAM",
         "RAM+",
-        "RAM+ auto, power 0.5",
+        "RAM+ auto",
         "calibrated RAM",
     ]
     return markdown(head, rows)

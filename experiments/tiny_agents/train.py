@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from settings import SEEDS, Settings
 
 if TYPE_CHECKING:
-    from demo.domains.sample import Split
+    from agentmerge.demo.domains.sample import Split
 
 SAMPLES = 256
 """Per sub-task, on dev and on test."""
@@ -85,9 +85,9 @@ def train_stage(folder: Path, seed: int, name: str) -> list[dict[str, Any]]:
 
 def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     """Share of right answers by split and sub-task."""
-    from demo.decode import Agent
-    from demo.score import score
-    from demo.tasks import SUB_TASKS
+    from agentmerge.demo.decode import Agent
+    from agentmerge.demo.score import score
+    from agentmerge.demo.tasks import SUB_TASKS
 
     agent, found = Agent.load(folder), {}
     splits: tuple[Split, ...] = ("dev", "test")

@@ -79,7 +79,7 @@ def work(job: dict[str, Any], writing: int) -> None:
         def advance(self, nbytes: int) -> None:
             pass
 
-    local.time, local.COMMIT_SECONDS = SimpleNamespace(monotonic=itertools.count().__next__), 10
+    local.time, local.COMMIT_SECONDS = SimpleNamespace(monotonic=itertools.count().__next__, sleep=time.sleep), 10
     if job.get("die"):
         plant(*job["die"])
     try:

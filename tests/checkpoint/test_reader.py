@@ -154,6 +154,27 @@ def test_a_tensor_that_is_not_there_is_named_with_one_that_is(checkpoint: Any) -
         checkpoint.read(Block(TensorSpec("embet", "BF16", (1,)), 0, 1))
 
 
+def test_a_span_is_where_the_blocks_bytes_lie_in_an_open_file(checkpoint: Any) -> None:
+    block = Block(checkpoint.specs["norm"], 100, 200)
+    span = checkpoint.span(block)
+    assert os.pread(span.fd, span.nbytes, span.offset) == NORM[100:200].tobytes()
+    span.close()
+
+
+def test_there_is_no_span_of_what_is_not_there(checkpoint: Any) -> None:
+    assert checkpoint.span(Block(TensorSpec("embet", "BF16", (1,)), 0, 1)) is None
+    assert checkpoint.span(Block(checkpoint.specs["norm"], 0, 4098)) is None
+
+
+def test_the_file_of_a_span_stays_open_when_the_checkpoint_closes(tmp_path: Path) -> None:
+    with open_checkpoint(sharded(tmp_path)) as checkpoint:
+        span = checkpoint.span(Block(checkpoint.specs["norm"], 0, 2))
+    assert os.pread(span.fd, 8, span.offset) == NORM[:2].tobytes()
+    span.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(span.fd)
+
+
 def test_many_threads_read_the_same_numbers(checkpoint: Any) -> None:
     blocks = [Block(checkpoint.specs["norm"], start, start + 97) for start in range(0, 4000, 10)]
     with ThreadPoolExecutor(8) as pool:

@@ -24,11 +24,14 @@ def test_the_first_command_and_the_python_example_run_in_an_empty_folder(tmp_pat
     monkeypatch.chdir(tmp_path)
     install, *commands = blocks("sh")[0].strip().split(" && ")
     assert install == "python -m pip install -e ."
-    for command in commands:
+    monkeypatch.setattr("agentmerge.demo.decode.available", lambda: False)
+    assert commands == ["agentmerge demo"]
+    for command in [*commands, "agentmerge synth --out agents"]:
         monkeypatch.setattr(sys, "argv", shlex.split(command))
         with pytest.raises(SystemExit) as stop:
             main()
         assert not stop.value.code, command
+    assert "`agentmerge synth --out agents`" in README
     exec(compile(blocks("python")[0], "README.md", "exec"), {})
     assert "code" in capsys.readouterr().out
 

@@ -52,6 +52,16 @@ def test_blocks_cover_every_element_once_at_multiples_of_the_leaf(tiny: Sources,
             assert all(block.elements * 2 <= max(block_size, 2 * LEAF) for block in blocks)
 
 
+def test_blocks_shrink_where_many_workers_hold_many_agents(tiny: Sources) -> None:
+    sizes = []
+    for workers in (1, 2, 16, 100, 1000):
+        with planned(tiny, run={"workers": workers}) as plan:
+            sizes.append(plan.block_size)
+            assert plan.block_size == 1 << 20 or workers * 5 * plan.block_size <= 1 << 30
+    assert sizes[:3] == [8 << 20, 8 << 20, 8 << 20]
+    assert sizes[3:] == [(1 << 30) // 500, 1 << 20]
+
+
 def test_blocks_of_a_part_begin_and_end_with_it(tiny: Sources) -> None:
     with planned(tiny, run={"block_size": 4096}) as plan:
         task = plan.tasks[1]

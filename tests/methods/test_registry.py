@@ -117,6 +117,8 @@ def test_the_built_in_names_are_there() -> None:
         ("ram+", Ram(name="ram_plus")),
         ("ram_plus_soft", Ram(name="ram_plus_soft", curve="soft")),
         ("ram+s", Ram(name="ram_plus_soft", curve="soft")),
+        ("ram_plus_auto", Ram(name="ram_plus_auto", rescale="auto")),
+        ("ram+auto", Ram(name="ram_plus_auto", rescale="auto")),
         ({"name": "ram+", "rescale": 0.2, "clip": 1}, Ram(rescale=0.2, clip=1.0)),
         ({"name": "ram", "threshold": "1e-4"}, Ram(name="ram", rescale=0, threshold=1e-4)),
         ({"name": "ram", "rescale": 0.3}, Ram(name="ram", rescale=0.3)),

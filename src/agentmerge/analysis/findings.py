@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import TensorSpec
 
-MOST = 1 << 23
-"""Elements that are sampled at most, and half of it at least: a share is within 0.08 points, three standard errors."""
+MOST = 1 << 22
+"""Elements that are sampled at most, and half of it at least: a share is within 0.11 points, three standard errors."""
 
 
 def sample_of(elements: int) -> int:

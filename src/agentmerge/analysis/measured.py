@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agentmerge.survey.modules import Module, module_of
 from agentmerge.survey.overlap import Overlap
+from agentmerge.survey.profile import ProfileCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy, Groups, ProfileCounts
+    from agentmerge.survey.profile import Energy, Groups
     from agentmerge.tensors import Array
 
 
@@ -42,7 +42,7 @@ class Measured:
     @cached_property
     def total(self) -> ProfileCounts:
         """Over all modules."""
-        return reduce(add, self.groups.values())
+        return ProfileCounts.sum(list(self.groups.values()))
 
     @cached_property
     def energy(self) -> Energy:

@@ -230,6 +230,16 @@ def aligned_empty(nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     return raw[skip : skip + nbytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of a file that stays open until `close`."""
+
+    fd: int
+    offset: int
+    nbytes: int
+    close: Callable[[], None]
+
+
 @dataclass(slots=True)
 class _OpenFile:
     fd: int
@@ -257,18 +267,27 @@ class OpenFiles:
             ValueError: after close().
             OSError: or whatever else the opener raises.
         """
+        fd = self.take(name)
+        try:
+            yield fd
+        finally:
+            self.give(name)
+
+    def take(self, name: str) -> int:
+        """`borrow` without its end: `give` must follow."""
         with self._lock:
             if self._closed:
                 raise ValueError(f"{name}: read after close()")
             file = self._files.pop(name, None) or _OpenFile(self._opener(name))
             self._files[name] = file
             file.users += 1
-        try:
-            yield file.fd
-        finally:
-            with self._lock:
-                file.users -= 1
-                self._close_idle(0 if self._closed else self._most)
+            return file.fd
+
+    def give(self, name: str) -> None:
+        """A file that was taken is not needed any more."""
+        with self._lock:
+            self._files[name].users -= 1
+            self._close_idle(0 if self._closed else self._most)
 
     def close(self) -> None:
         """Close every file; one that a thread still reads is closed when that read ends."""

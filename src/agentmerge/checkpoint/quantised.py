@@ -23,6 +23,7 @@ from agentmerge.tensors import DTYPES, LEAF, Array, Block, TensorSpec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentmerge.checkpoint.positional import Span
     from agentmerge.checkpoint.reader import Opened
 
 DROPPED = (".input_scale", ".input_scale_ub", ".output_scale", ".q_scale", ".k_scale", ".v_scale", ".kv_scale")
@@ -91,6 +92,10 @@ class Dequantised(View):
                 values *= self._factors(name, part)
                 out[start - block.start : part.stop - block.start] = values.astype(out.dtype)
         return out
+
+    def span(self, block: Block) -> Span | None:
+        """See Opened.span."""
+        return None if block.tensor.name in self._scales else self._inner.span(block)
 
     def expect(self, block: Block) -> None:
         """See View.expect."""

@@ -6,13 +6,14 @@ import os
 import re
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 import numpy as np
 
 from agentmerge.checkpoint.header import AGAIN, CONVERT, LIMIT, Header, header_of, naming, parse_json, shown
-from agentmerge.checkpoint.positional import OpenFiles, advise_sequential, advise_soon, open_to_read, read_into
+from agentmerge.checkpoint.positional import OpenFiles, Span, advise_sequential, advise_soon, open_to_read, read_into
 from agentmerge.errors import SourceError, SourceNotFoundError, did_you_mean, shortened
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
@@ -62,6 +63,9 @@ class Opened(Checkpoint, Protocol):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is odd about it, but no error."""
+
+    def span(self, block: Block) -> Span | None:
+        """Where the block lies in a file as `read` gives it; None where it has to be put together, or is not there."""
 
     def expect(self, block: Block) -> None:
         """Let the OS fetch what a read of this block needs."""
@@ -126,17 +130,34 @@ class FolderCheckpoint:
             read_into(fd, out, place.offset + block.start * dtype.itemsize)
         return out
 
+    def span(self, block: Block) -> Span | None:
+        """The block's bytes in their file, which stays open until the span is closed; None for no such tensor.
+
+        Args:
+            block: as for `read`.
+
+        Raises:
+            SourceError: the file changed or can't be opened any more.
+        """
+        place = self._places.get(block.tensor.name)
+        if place is None or block.stop > place.spec.elements:
+            return None
+        itemsize = DTYPES[place.spec.dtype].itemsize
+        with naming(str(self.folder / place.file)):
+            fd = self._files.take(place.file)
+        give = partial(self._files.give, place.file)
+        return Span(fd, place.offset + block.start * itemsize, block.elements * itemsize, give)
+
     def expect(self, block: Block) -> None:
         """Say that this block will be read soon, so that the OS may fetch it; a tensor that is not here is passed over.
 
         Args:
             block: as for `read`.
         """
-        place = self._places.get(block.tensor.name)
-        if place is not None:
-            itemsize = DTYPES[place.spec.dtype].itemsize
-            with naming(str(self.folder / place.file)), self._files.borrow(place.file) as fd:
-                advise_soon(fd, place.offset + block.start * itemsize, block.elements * itemsize)
+        span = self.span(block)
+        if span is not None:
+            advise_soon(span.fd, span.offset, span.nbytes)
+            span.close()
 
     def identity(self) -> dict[str, Any]:
         """What tells these weights from others, as JSON: each file's name, size, mtime_ns and header hash."""

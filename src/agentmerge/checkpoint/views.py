@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from agentmerge.checkpoint.positional import Span
     from agentmerge.checkpoint.reader import Opened, SourceFile
 
 
@@ -56,6 +57,10 @@ class View(ABC):
     @abstractmethod
     def read(self, block: Block, out: Array | None = None) -> Array:
         """The block's elements, [n] in the dtype of this view's tensor; see Checkpoint.read."""
+
+    def span(self, block: Block) -> Span | None:
+        """See Opened.span."""
+        return None
 
     @abstractmethod
     def expect(self, block: Block) -> None:
@@ -109,6 +114,19 @@ class Composed(View):
                 with np.errstate(over="ignore", invalid="ignore"):
                     room[:] = piece.checkpoint.read(part).astype(room.dtype)
         return out
+
+    def span(self, block: Block) -> Span | None:
+        """See Opened.span."""
+        if block.tensor.name not in self._pieces:
+            return self._inner.span(block)
+        dtype = self.specs[block.tensor.name].dtype
+        parts = list(self._parts(block))
+        if len(parts) != 1:
+            return None
+        piece, part, _ = parts[0]
+        if piece.checkpoint is None or piece.checkpoint.specs[piece.tensor].dtype != dtype:
+            return None
+        return piece.checkpoint.span(part)
 
     def expect(self, block: Block) -> None:
         """See View.expect."""

@@ -10,6 +10,7 @@ import typer
 from agentmerge._version import __version__
 from agentmerge.cli.check import check
 from agentmerge.cli.convert import convert
+from agentmerge.cli.demo import demo
 from agentmerge.cli.importance import importance
 from agentmerge.cli.inspect import inspect
 from agentmerge.cli.merge import merge
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (merge, probe, check, inspect, methods, schema, synth, importance, convert):
+for command in (demo, merge, probe, check, inspect, methods, schema, synth, importance, convert):
     app.command()(command)
 
 

@@ -33,7 +33,10 @@ Unchanged = Annotated[
     str | None, typer.Option(help="An agent equal to the base: error or allow.", show_default="error")
 ]
 Workers = Annotated[str | None, typer.Option(help="Threads.", show_default="one per CPU")]
-BlockSize = Annotated[str | None, typer.Option(help="Bytes of the base per block.", show_default="2MB")]
+BlockSize = Annotated[
+    str | None,
+    typer.Option(help="Bytes of the base per block.", show_default="8MB, less where many workers hold many agents"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 

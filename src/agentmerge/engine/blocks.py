@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,22 +10,24 @@ import numpy as np
 
 from agentmerge.checkpoint.positional import PAGE, aligned_empty
 from agentmerge.errors import DataError
+from agentmerge.kernels import reading
 from agentmerge.kernels.call import GIVEN, Rule
 from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.copied import Copied
-from agentmerge.survey.fused import observe
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from agentmerge.checkpoint.reader import Checkpoint
+    from agentmerge.checkpoint.reader import Opened
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Plan, Task
     from agentmerge.methods.base import MergeMethod
-    from agentmerge.survey.statistic import AfterStatistic, Statistic, Survey
+    from agentmerge.survey.statistic import AfterStatistic, Survey
     from agentmerge.tensors import Array, Cast
+
+    Ahead = tuple[Task, Block] | None
 
 
 class Buffers:
@@ -48,22 +51,31 @@ class Buffers:
         return self._rows[row][phase : phase + nbytes].view(DTYPES[dtype])
 
 
-def read_stack(plan: Plan, task: Task, block: Block, buffers: Buffers) -> Stack:
-    """The block of the base and of every agent; an absent agent is the base itself."""
-    base = _read(plan.base, block, buffers, "base")
-    agents = [base if n in task.absent else _read(plan.agents[n], block, buffers, n) for n in plan.names]
+def read_stack(plan: Plan, task: Task, block: Block, buffers: Buffers, ahead: Ahead = None) -> Stack:
+    """The block of the base and of every agent; an absent agent is the base itself.
+
+    Args:
+        plan: the sources.
+        task: of the block's tensor.
+        block: what to read.
+        buffers: of this worker.
+        ahead: the task and block that the OS may fetch meanwhile.
+    """
+    found = _read(plan, task, block, buffers, ahead)
+    base = found["base"]
+    agents = tuple(base if name in task.absent else found[name] for name in plan.names)
     extra = {
-        kind: tuple(_extra(plan, task, block, buffers, kind, t) for t in range(len(plan.names)))
+        kind: tuple(_extra(plan, task, block, kind, t, found) for t in range(len(plan.names)))
         for kind in (plan.extra if task.method is not None else ())
     }
-    return Stack(block, base, tuple(agents), plan.names, plan.weights, extra)
+    return Stack(block, base, agents, plan.names, plan.weights, extra)
 
 
-def _extra(plan: Plan, task: Task, block: Block, buffers: Buffers, kind: str, t: int) -> Array:
+def _extra(plan: Plan, task: Task, block: Block, kind: str, t: int, found: Mapping[str, Array]) -> Array:
     """What is read beside one agent's weights; zeros for an absent agent."""
     if plan.names[t] in task.absent:
         return np.zeros(block.elements, np.float32)
-    values = _read(plan.extra[kind][t], block, buffers, f"{kind}/{plan.names[t]}")
+    values = found[f"{kind}/{plan.names[t]}"]
     wide = as_float32(values)
     if not ((wide >= 0) & (wide < np.inf)).all():
         raise DataError(
@@ -73,17 +85,40 @@ def _extra(plan: Plan, task: Task, block: Block, buffers: Buffers, kind: str, t:
     return values
 
 
-def expect_stack(plan: Plan, task: Task, block: Block) -> None:
-    """Let the OS fetch what `read_stack` will read."""
-    present = (source for name, source in plan.agents.items() if name not in task.absent)
-    extra = plan.extra.values() if task.method is not None else ()
-    for source in (plan.base, *present, *(source for opened in extra for source in opened)):
-        source.expect(block)
+def _read(plan: Plan, task: Task, block: Block, buffers: Buffers, ahead: Ahead) -> dict[str, Array]:
+    """The block of everything that the task reads, by its name in `Plan.sources_of`."""
+    sources, name = plan.sources_of(task), block.tensor.name
+    arrays = {row: buffers.take(row, s.specs[name].dtype, block.elements) for row, s in sources.items()}
+    missing = dict(sources)
+    with ExitStack() as held:
+        later = _expected(plan, *ahead, held) if ahead else {}
+        spans = _spans(sources, block, held)
+        done = reading.read(list(spans.values()), [arrays[row] for row in spans], list(later.values()))
+        for row in [*spans][:done]:
+            del missing[row]
+    for row, source in missing.items():  # laid together by a view, or the read that failed, for its error
+        source.read(block, arrays[row])
+    return arrays
 
 
-def fold_block(plan: Plan, task: Task, block: Block, statistics: Sequence[Statistic[Any]], buffers: Buffers) -> Answers:
-    """The answers for one block."""
-    return observe(statistics, read_stack(plan, task, block, buffers))
+def _expected(plan: Plan, task: Task, block: Block, held: ExitStack) -> dict[str, tuple[int, int, int]]:
+    """The spans of what is read next; what has none is told to the OS here."""
+    sources = plan.sources_of(task)
+    spans = _spans(sources, block, held)
+    for row in sources.keys() - spans.keys():
+        sources[row].expect(block)
+    return spans
+
+
+def _spans(sources: Mapping[str, Opened], block: Block, held: ExitStack) -> dict[str, tuple[int, int, int]]:
+    """Descriptor, offset and bytes of the block in every source that has it as one piece; open until `held` ends."""
+    found = {}
+    for row, source in sources.items() if reading.supported() else ():
+        span = source.span(block)
+        if span is not None:
+            held.callback(span.close)
+            found[row] = span.fd, span.offset, span.nbytes
+    return found
 
 
 def map_block(
@@ -177,8 +212,7 @@ def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers) -> tuple
         stack = read_stack(plan, task, block, buffers)
         taken = stack.base if task.taken_from == "base" else stack.agents[plan.names.index(task.taken_from)]
         return taken, {Copied(): Copied().observe(stack)}
-    source = plan.base if task.taken_from == "base" else plan.agents[task.taken_from]
-    values = _read(source, block, buffers, "base")
+    values = _read(plan, task, block, buffers, None)[task.taken_from]
     stored = values
     if values.dtype != DTYPES[task.cast.dtype]:
         with np.errstate(all="ignore"):
@@ -192,8 +226,3 @@ def _copied_counts(values: Array, stored: Array, agents: int) -> RoundingCounts:
         finite = np.isfinite(values)
         overflow = int((np.isinf(stored) & finite).sum())
     return replace(RoundingCounts.zero(agents), overflow=overflow, non_finite=int((~finite).sum()))
-
-
-def _read(source: Checkpoint, block: Block, buffers: Buffers, row: str) -> Array:
-    dtype = source.specs[block.tensor.name].dtype
-    return source.read(block, buffers.take(row, dtype, block.elements))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.engine.blocks import Buffers, expect_stack, fold_block, map_block, read_stack
+from agentmerge.engine.blocks import Buffers, map_block, read_stack
 from agentmerge.engine.checks import check_block
 from agentmerge.engine.ledger import Answers, Ledger, pieces
 from agentmerge.survey.copied import Copied
@@ -22,8 +22,14 @@ if TYPE_CHECKING:
     from agentmerge.engine.plan import Plan, Task
     from agentmerge.engine.runner import Target, Watch
     from agentmerge.survey.statistic import Foldable, Statistic, Survey
-    from agentmerge.tensors import Block
+    from agentmerge.tensors import Block, Stack
 
+    Result = tuple["Job", list[Answers]] | BaseException
+    Work = Callable[["Job", "Job | None", Buffers], list[Answers]]
+
+MANY, PAUSE = 64, 0.002
+"""While so many results are missing, so many seconds pass between two looks: a thread that woke for each of them would
+take the interpreter's lock from the workers all the time."""
 COMMIT_SECONDS = 2.0
 """How much finished work a kill may cost at most; each commit waits for the disk."""
 
@@ -41,8 +47,8 @@ class LocalRunner:
     ) -> Survey:
         """See Runner.fold."""
 
-        def work(job: Job, buffers: Buffers) -> list[Answers]:
-            return [fold_block(plan, job.task, job.block, statistics, buffers)]
+        def work(job: Job, ahead: Job | None, buffers: Buffers) -> list[Answers]:
+            return [observe(statistics, _stack(plan, job, ahead, buffers))]
 
         ledger = _ledger(phase, statistics, (), writer)
         return _run(plan, plan.merged, work, [ledger], watch)[0]
@@ -54,8 +60,8 @@ class LocalRunner:
         plan = targets[0].plan
         tasks = [{task.tensor.name: task for task in target.plan.tasks} for target in targets]
 
-        def work(job: Job, buffers: Buffers) -> list[Answers]:
-            stack = None if job.task.method is None else read_stack(plan, job.task, job.block, buffers)
+        def work(job: Job, ahead: Job | None, buffers: Buffers) -> list[Answers]:
+            stack = None if job.task.method is None else _stack(plan, job, ahead, buffers)
             seen = {} if stack is None else observe(statistics, stack)
             answers = []
             for k in job.pending:
@@ -78,6 +84,12 @@ class Job:
     task: Task
     block: Block
     pending: tuple[int, ...]
+    nbytes: int
+    """Read for it."""
+
+
+def _stack(plan: Plan, job: Job, ahead: Job | None, buffers: Buffers) -> Stack:
+    return read_stack(plan, job.task, job.block, buffers, (ahead.task, ahead.block) if ahead else None)
 
 
 def _after(plan: Plan) -> tuple[Foldable[Any], ...]:
@@ -99,32 +111,43 @@ def _ledger(phase: str, asked: Sequence[Any], further: Sequence[Any], writer: Wr
 def _run(
     plan: Plan,
     tasks: Sequence[Task],
-    work: Callable[[Job, Buffers], list[Answers]],
+    work: Work,
     ledgers: Sequence[Ledger],
     watch: Watch,
 ) -> tuple[Survey, ...]:
     """Do every unfinished block of the tasks; the calling thread only collects, commits and reports."""
     jobs = [job for task in tasks for job in _unfinished(plan, task, ledgers)]
-    watch.begin(ledgers[0].phase.partition(":")[0], sum(plan.bytes_read(job.task, job.block) for job in jobs))
-    results: SimpleQueue[tuple[Job, list[Answers]] | BaseException] = SimpleQueue()
+    watch.begin(ledgers[0].phase.partition(":")[0], sum(job.nbytes for job in jobs))
+    results: SimpleQueue[Result] = SimpleQueue()
     with _Workers(plan, jobs, work, results):
         committed = time.monotonic()
         try:
-            for _ in jobs:
-                found = results.get()
+            for found in _collected(results, len(jobs)):
                 if isinstance(found, BaseException):
                     raise found
                 job, all_answers = found
                 for k, answers in zip(job.pending, all_answers, strict=True):
                     check_block(plan, job.task, answers)
                     ledgers[k].add(job.block, answers)
-                watch.advance(plan.bytes_read(job.task, job.block))
+                watch.advance(job.nbytes)
                 if time.monotonic() - committed > COMMIT_SECONDS:
                     _flush(ledgers)
                     committed = time.monotonic()
         finally:
             _flush(ledgers)
     return tuple(ledger.survey for ledger in ledgers)
+
+
+def _collected(results: SimpleQueue[Result], count: int) -> Iterator[Result]:
+    """So many results, each soon after it came."""
+    while count:
+        found = [results.get()]
+        while not results.empty():
+            found.append(results.get())
+        yield from found
+        count -= len(found)
+        if count > MANY:
+            time.sleep(PAUSE)
 
 
 def _flush(ledgers: Sequence[Ledger]) -> None:
@@ -136,7 +159,7 @@ def _unfinished(plan: Plan, task: Task, ledgers: Sequence[Ledger]) -> Iterator[J
     done = [ledger.done(task.tensor.name) for ledger in ledgers]
     for start, stop, pending in pieces(done, task.tensor.elements):
         for block in plan.blocks(task, start, stop):
-            yield Job(task, block, pending)
+            yield Job(task, block, pending, plan.bytes_read(task, block))
 
 
 class _Workers:
@@ -146,11 +169,11 @@ class _Workers:
         self,
         plan: Plan,
         jobs: Sequence[Job],
-        work: Callable[[Job, Buffers], list[Answers]],
-        results: SimpleQueue[Any],
+        work: Work,
+        results: SimpleQueue[Result],
     ) -> None:
         count = min(plan.workers, len(jobs))
-        self._plan, self._work, self._results = plan, work, results
+        self._work, self._results = work, results
         self._jobs, self._ahead = iter(jobs), iter(jobs[count:])
         self._lock, self._stopped = threading.Lock(), False
         self._threads = [threading.Thread(target=self._loop, name=f"merge-{i}") for i in range(count)]
@@ -168,9 +191,7 @@ class _Workers:
         buffers = Buffers()
         try:
             while (job := self._next(self._jobs)) is not None:
-                if (ahead := self._next(self._ahead)) is not None:
-                    expect_stack(self._plan, ahead.task, ahead.block)
-                self._results.put((job, self._work(job, buffers)))
+                self._results.put((job, self._work(job, self._next(self._ahead), buffers)))
         except BaseException as error:
             self._results.put(error)
 

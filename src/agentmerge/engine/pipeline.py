@@ -90,28 +90,27 @@ def merge_all(
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     first, *others = recipes.values()
     with Plan(first) as plan, ExitStack() as opened:
-        plans = [plan, *(plan.varied(recipe) for recipe in others)]
-        for out, one in zip(recipes, plans, strict=True):
+        plans = dict(zip(recipes, [plan, *(plan.varied(recipe) for recipe in others)], strict=True))
+        for out, one in plans.items():
             one.check_output(out)
             check_cost(one)
             one.further = (RegionRetention(one.recipe.method.overlap.threshold),) if full else ()
-        finished = [_finished(out, one) if others else None for out, one in zip(recipes, plans, strict=True)]
-        todo = [pair for pair, record in zip(zip(recipes, plans, strict=True), finished, strict=True) if not record]
-        files = [output_files(one) for _, one in todo]
+        made = {out: record for out, one in plans.items() if others and (record := _finished(out, one))}
+        todo = {out: one for out, one in plans.items() if out not in made}
+        files = {out: output_files(one) for out, one in todo.items()}
         known = adopt_survey(plan)
         targets = _targets(todo, opened, overwrite)
         kernels.wait(watch)
         try:
-            records = iter(_merged(targets, known, full, runner, watch, started) if targets else ())
-            made = [record or next(records) for record in finished]
-            done = [record for record, before in zip(made, finished, strict=True) if not before]
-            for target, complete, record in zip(targets, files, done, strict=True):
-                target.writer.finish(complete(record))
+            records = _merged(list(targets.values()), known, full, runner, watch, started) if targets else []
+            for (out, target), record in zip(targets.items(), records, strict=True):
+                target.writer.finish(files[out](record))
+                made[out] = record
         except (DataError, SurveyError, SourceError) as error:
-            for target in targets:
+            for target in targets.values():
                 target.writer.refuse(str(error))
             raise
-    return made
+    return [made[out] for out in recipes]
 
 
 def probe(
@@ -149,15 +148,15 @@ def probe(
         )
 
 
-def _targets(todo: Sequence[tuple[Path, Plan]], opened: ExitStack, overwrite: bool) -> list[Target]:
+def _targets(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> dict[Path, Target]:
     """A writer for every output, or none: where one is refused, the space that others reserved is given back."""
-    targets: list[Target] = []
+    targets: dict[Path, Target] = {}
     try:
-        for out, plan in todo:
+        for out, plan in todo.items():
             writer = Writer(out, plan.layout, _identity(plan), overwrite=overwrite)
-            targets.append(Target(plan, opened.enter_context(writer)))
+            targets[out] = Target(plan, opened.enter_context(writer))
     except BaseException:
-        for target in targets:
+        for target in targets.values():
             target.writer.abandon()
         raise
     return targets

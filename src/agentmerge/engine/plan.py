@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from agentmerge.checkpoint.tokens import content_of
 from agentmerge.engine.prepare import prepare
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.errors import AlignmentError, OutputError, RecipeError, SourceError
+from agentmerge.machine import available_cpus
 from agentmerge.recipe import OUTPUT_DTYPES
 from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, TensorSpec
 
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from agentmerge.recipe import Recipe
     from agentmerge.survey.statistic import AfterStatistic
 
-BLOCK_SIZE = 2 << 20
-"""Default bytes of the base in a block: a worker's blocks stay in the processor's cache."""
+BLOCK_SIZES = 1 << 20, 8 << 20
+"""Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
+BUFFERS = 1 << 30
+"""Bytes that the blocks of all workers may take together before smaller ones are chosen."""
 MOST_WORKERS = 16
 RESIDENT = 170_000_000
 """Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
@@ -206,13 +208,16 @@ class Plan:
     def workers(self) -> int:
         """Threads."""
         wanted = self.recipe.run.workers
-        return min(os.cpu_count() or 1, MOST_WORKERS) if wanted == "auto" else wanted
+        return min(available_cpus(), MOST_WORKERS) if wanted == "auto" else wanted
 
     @property
     def block_size(self) -> int:
         """Bytes of the base in one block."""
         wanted = self.recipe.run.block_size
-        return BLOCK_SIZE if wanted == "auto" else int(wanted)
+        if wanted != "auto":
+            return int(wanted)
+        least, most = BLOCK_SIZES
+        return min(max(BUFFERS // (self.workers * (len(self.names) + 2)), least), most)
 
     def blocks(self, task: Task, start: int = 0, stop: int | None = None) -> Iterator[Block]:
         """The blocks of elements [start, stop) of one tensor, every inner edge a multiple of LEAF.
@@ -226,14 +231,23 @@ class Plan:
         for edge in range(start, stop, max(step, 1)):
             yield Block(task.tensor, edge, min(edge + step, stop))
 
+    def sources_of(self, task: Task) -> dict[str, Opened]:
+        """What is read for a task: "base", the agents by name, and what is read beside their weights."""
+        if task.method is None and task.tensor.dtype in MERGEABLE:
+            return {task.taken_from: self.base if task.taken_from == "base" else self.agents[task.taken_from]}
+        present = {name: agent for name, agent in self.agents.items() if name not in task.absent}
+        extra = {
+            f"{kind}/{name}": source
+            for kind, opened in (self.extra if task.method is not None else {}).items()
+            for name, source in zip(self.names, opened, strict=True)
+            if name in present
+        }
+        return {"base": self.base, **present, **extra}
+
     def bytes_read(self, task: Task, block: Block) -> int:
         """Bytes of one block over every source that is read for it."""
-        sources = [self.base, *(self.agents[name] for name in self.names if name not in task.absent)]
-        if task.method is None and task.tensor.dtype in MERGEABLE:
-            sources = [self.base if task.taken_from == "base" else self.agents[task.taken_from]]
-        elif task.method is not None:
-            sources += self._extras
-        return block.elements * sum(DTYPES[s.specs[task.tensor.name].dtype].itemsize for s in sources)
+        name = task.tensor.name
+        return block.elements * sum(DTYPES[s.specs[name].dtype].itemsize for s in self.sources_of(task).values())
 
     @property
     def input_bytes(self) -> int:

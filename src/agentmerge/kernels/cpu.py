@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentmerge.kernels import reading
 from agentmerge.kernels.call import CODES, LANES, Destination, Rule, address, check, pieces, rows
 from agentmerge.tensors import DTYPES, Array
 
@@ -31,12 +32,15 @@ def supports(base: Array, agents: Sequence[Array], out_dtype: str | None = None,
 
 def warm_up() -> None:
     """Compile the kernels that every merge runs, or load them from numba's cache; the others follow when called."""
-    from agentmerge.kernels import counting, merging  # noqa: F401
+    warm_up_folds()
+    from agentmerge.kernels import merging  # noqa: F401
 
 
 def warm_up_folds() -> None:
     """Only those that every fold runs."""
     from agentmerge.kernels import counting  # noqa: F401
+
+    reading.warm_up()
 
 
 def merge(

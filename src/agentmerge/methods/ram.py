@@ -18,7 +18,7 @@ weight * tau after the threshold test), and rescale "auto", which solves the pap
     lambda[t] = 1 + (E_shared[t] - P_shared[t]) / E_unique[t], at most `bound`
 
 so that the merge keeps <merged - base, tau[t]> = <tau[t], tau[t]> over the changed elements of every agent that has
-unique ones.
+unique ones. That is the preset `ram_plus_auto`; docs/evidence.md says what speaks for it.
 
 Where public codes disagree: the authors' script clips rho at 1 (rescale 0.2, clip 1.0 at its README setting) and
 divides by zero when an agent has no unique element (here rho is then +inf, so the clip); mergekit's `ramplus_tl`
@@ -57,15 +57,21 @@ class Ram(Selecting):
         "ram": {"rescale": 0.0},
         "ram_plus": {},
         "ram_plus_soft": {"curve": "soft"},
+        "ram_plus_auto": {"rescale": "auto"},
     }
     about: ClassVar[Mapping[str, str]] = {
         "ram": "RAM: average what agents share, keep what is unique.",
         "ram_plus": "RAM+: the same, unique elements amplified by each agent's overlap-unique ratio.",
         "ram_plus_soft": "RAM+s: the same, amplified by the shared fraction of each agent's changes.",
+        "ram_plus_auto": "RAM+ that measures how much to amplify: the recommended one where nothing can be tuned.",
     }
-    aliases: ClassVar[Mapping[str, str]] = {"ram+": "ram_plus", "ram+s": "ram_plus_soft"}
+    aliases: ClassVar[Mapping[str, str]] = {
+        "ram+": "ram_plus",
+        "ram+s": "ram_plus_soft",
+        "ram+auto": "ram_plus_auto",
+    }
 
-    name: Literal["ram", "ram_plus", "ram_plus_soft"] = "ram_plus"
+    name: Literal["ram", "ram_plus", "ram_plus_soft", "ram_plus_auto"] = "ram_plus"
     rescale: Annotated[float, Field(ge=0)] | Literal["auto"] = 0.1
     """r: how much a unique element is amplified per unit of the overlap-unique ratio; "auto" measures it instead."""
     clip: float = Field(default=2.0, ge=0)

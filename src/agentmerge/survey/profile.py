@@ -7,6 +7,7 @@ OUTPUTS, m one of MULTIPLIERS, k a number of agents less 1. An element counts as
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -21,6 +22,8 @@ from agentmerge.survey.statistic import Statistic
 from agentmerge.survey.sums import leaf_sums
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agentmerge.tensors import Array, Stack
 
 
@@ -80,8 +83,13 @@ class ProfileCounts:
     __hash__ = None  # type: ignore[assignment]
 
     def __add__(self, other: Self) -> ProfileCounts:
-        summed = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
-        energies = tuple(a + b for a, b in zip(self.energies, other.energies, strict=True))
+        return self.sum([self, other])
+
+    @classmethod
+    def sum(cls, counts: Sequence[Self]) -> ProfileCounts:
+        """Of one or more."""
+        summed = {name: reduce(np.add, [getattr(one, name) for one in counts]) for name in _COUNTS}
+        energies = tuple(map(sum, zip(*(one.energies for one in counts), strict=True)))
         return ProfileCounts(**summed, energies=energies)
 
     def energy(self) -> Energy:

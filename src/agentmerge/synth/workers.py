@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -56,8 +55,3 @@ def _drain(feed: _Feed[T], work: Callable[[T], None]) -> None:
     except BaseException:
         feed.stop()
         raise
-
-
-def available_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentmerge.checkpoint.layout import plan_layout
+from agentmerge.machine import available_cpus
 from agentmerge.synth.agents import check_at_least_one, densities_by_name
 from agentmerge.synth.fill import SynthSet
 from agentmerge.synth.folder import open_folder
 from agentmerge.synth.shapes import find_shape
 from agentmerge.synth.staging import staged
-from agentmerge.synth.workers import available_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

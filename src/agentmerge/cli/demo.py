@@ -1,0 +1,132 @@
+"""The command `agentmerge demo`: merge the shipped agents and say what happened, in plain words."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentmerge.cli import options as o
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentmerge.demo.contest import Row
+    from agentmerge.record import SurveySummary
+
+INTRODUCTION = """\
+Inside this package are a tiny language model of 1 million parameters, the base, and agents made from it by
+reinforcement learning: `code` writes short list programs, `memory` finds values by their keys, `tool` writes JSON
+calls. Each got better at its own job alone. Merging makes one checkpoint with all three skills, without training.
+
+1. What did each agent change?
+"""
+OVERLAP = """
+Read it like this: `density` is the share of the base's numbers that an agent changed. A change is `unique` if no other
+agent touched that number, else `shared`. Averaging three agents would divide every unique change by three. RAM keeps
+it whole and averages only what is shared; RAM+ also multiplies an agent's unique changes by its `scale`.
+
+2. Merge them with RAM+
+"""
+ROUNDING = """
+Look at the last column: checkpoints are stored in bfloat16, where a number has few neighbours, and a change times
+{scale:.2f} often rounds back to the change. Where the share is near zero, RAM+ stored this way equals RAM; `--rounding
+stochastic` keeps the scale on average, `--dtype float32` exactly.
+
+The scales come from a formula with a guessed constant, 0.1. Its variant `ram_plus_auto` measures them, so that what
+averaging takes from an agent is made up where only that agent changed something: here {measured}.
+It did best untuned, with stochastic rounding (docs/evidence.md says where, and what speaks against it).
+
+The merged checkpoint is in {out}; transformers, vLLM and SGLang load it as it is.
+"""
+SCORES = """
+3. Are the skills there? Right answers in %, {count} prompts of {split} per column, +- one standard error
+"""
+NEXT = """
+Look again at what was done:
+  {inspect}
+Your own agents, trained from one base (folders with safetensors, as TRL, verl or OpenRLHF write them):
+  agentmerge probe --base BASE --agent code=CODER --agent tool=TOOLER
+  agentmerge merge --base BASE --agent code=CODER --agent tool=TOOLER --method ram_plus --out merged"""
+NO_SCORES = """
+The scores of base, agents and every method appear here with torch and transformers installed, in about two minutes:
+  python -m pip install 'agentmerge[eval]' && agentmerge demo"""
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the merged checkpoint goes.")] = Path("agentmerge-demo"),
+    scores: Annotated[
+        bool, typer.Option("--scores/--no-scores", help="Score every method, where torch and transformers are there.")
+    ] = True,
+    quiet: o.Quiet = False,
+) -> None:
+    """Merge three tiny real agents that are inside the package, and see what happens."""
+    from agentmerge.api import merge, probe
+    from agentmerge.cli.console import say
+    from agentmerge.cli.tables import overlap_table, rounding_table
+    from agentmerge.demo.decode import available
+    from agentmerge.demo.shipped import recipe
+
+    wanted = recipe({"name": "ram_plus"})
+    say([INTRODUCTION, overlap_table(probe(wanted).survey), OVERLAP], quiet=quiet)
+    record = merge(wanted, out, overwrite=is_demo(out, wanted.base))
+    measured = probe(recipe({"name": "ram_plus_auto"})).survey
+    say([rounding_table(record.rounding), told_scales(record.survey, measured, out)], quiet=quiet)
+    if scores and available():
+        say(contest_tables(quiet), quiet=quiet)
+    elif scores:
+        say(NO_SCORES, quiet=quiet)
+    say(NEXT.format(inspect=shlex.join(["agentmerge", "inspect", str(out)])), quiet=quiet)
+
+
+def is_demo(out: Path, base: str) -> bool:
+    """Whether an earlier demo wrote this folder: nothing else is replaced."""
+    from agentmerge.errors import SurveyError
+    from agentmerge.record import MergeRecord
+
+    try:
+        return bool(MergeRecord.load(out).recipe.get("base") == base)
+    except SurveyError:
+        return False
+
+
+def told_scales(merged: SurveySummary, measured: SurveySummary, out: Path) -> str:
+    """What rounding makes of the scales, and how large `ram_plus_auto` makes them."""
+    scale = max(agent.scale or 1.0 for agent in merged.agents.values())
+    others = ", ".join(f"{name} {agent.scale:.1f}" for name, agent in measured.agents.items())
+    return ROUNDING.format(scale=scale, measured=others, out=out)
+
+
+def contest_tables(quiet: bool) -> list[Any]:
+    """Score everything and show it for dev and test."""
+    from agentmerge.demo.contest import COUNT, rows
+
+    def watch(label: str) -> None:
+        if not quiet:
+            typer.echo(f"scoring {label} ...", err=True)
+
+    scored = list(rows(watch=watch))
+    parts: list[Any] = []
+    for split, count in COUNT.items():
+        parts += [SCORES.format(count=count, split=split), score_table(scored, split)]
+    return parts
+
+
+def score_table(rows: Sequence[Row], split: Any) -> Any:
+    """The paper's table 1: base, specialists and merges against the sub-tasks, and their average."""
+    from rich.table import Table
+
+    table = Table()
+    tasks = list(rows[0].scores[split].right)
+    table.add_column("model")
+    for task in (*tasks, "average"):
+        table.add_column(str(task).replace(" ", "\n"), justify="right")
+    for previous, row in zip([None, *rows], rows, strict=False):
+        if previous and previous.kind != row.kind:
+            table.add_section()
+        score = row.scores[split]
+        cells = [f"{100 * score.share(task):.1f}" for task in tasks]
+        table.add_row(row.label, *cells, f"{100 * score.mean():.1f} +- {100 * score.error():.1f}")
+    return table

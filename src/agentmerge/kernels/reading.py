@@ -1,0 +1,53 @@
+"""Read several pieces of open files in one compiled call: threads meet at the interpreter's lock once per block.
+
+Knows no file formats and no errors: whoever calls reads again, by the slow way, what was not read here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentmerge.tensors import Array
+
+Piece = tuple[int, int, int]
+"""Descriptor, offset in bytes, bytes."""
+
+
+def supported() -> bool:
+    """Whether this system has the calls that the compiled code makes."""
+    return hasattr(os, "pread") and hasattr(os, "posix_fadvise")
+
+
+def read(pieces: Sequence[Piece], into: Sequence[Array], ahead: Sequence[Piece] = ()) -> int:
+    """Fill the arrays, and let the OS fetch what will be read next.
+
+    Args:
+        pieces: what to read.
+        into: an array for each piece, contiguous, of as many bytes.
+        ahead: what will be read soon.
+
+    Returns:
+        How many of the pieces, from the first on, were read to their end.
+    """
+    if not pieces and not ahead:
+        return 0
+    from agentmerge.kernels import preading
+
+    addresses = np.array([array.ctypes.data for array in into], np.int64)
+    return int(preading.read(_table(pieces), addresses, _table(ahead)))
+
+
+def warm_up() -> None:
+    """Compile it, or load it from numba's cache, where this system has what it needs."""
+    if supported():
+        from agentmerge.kernels import preading  # noqa: F401
+
+
+def _table(pieces: Sequence[Piece]) -> Array:
+    return np.array(pieces, np.int64).reshape(len(pieces), 3)

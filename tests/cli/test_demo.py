@@ -1,0 +1,84 @@
+"""`agentmerge demo` as a newcomer runs it: no torch, no network, no knowledge of the paper."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agentmerge import merge
+from agentmerge.cli import main
+from agentmerge.cli.demo import score_table
+from agentmerge.demo.contest import TASKS, Row
+from agentmerge.demo.score import Score
+from agentmerge.record import MergeRecord
+from agentmerge.testing import make_agents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def demo(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["agentmerge", "demo", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_the_demo_merges_and_says_what_to_look_at(monkeypatch, capsys, tmp_path: Path):
+    out = tmp_path / "a folder" / "merged"
+    out.parent.mkdir()
+    assert demo(monkeypatch, "--out", out, "--no-scores") == 0
+    told = capsys.readouterr().out
+    for word in (
+        "density",
+        "unique",
+        "code",
+        "memory",
+        "tool",
+        "RAM+",
+        "ram_plus_auto",
+        f"agentmerge inspect '{out}'",
+        "--base BASE",
+    ):
+        assert word in told
+    record = json.loads((out / "merge_record.json").read_text())
+    assert record["recipe"]["method"]["name"] == "ram_plus"
+    assert (out / "tokenizer.json").exists()
+
+
+def test_the_demo_can_be_run_twice_but_replaces_nothing_else(monkeypatch, capsys, tmp_path: Path):
+    assert demo(monkeypatch, "--out", tmp_path / "out", "--no-scores", "--quiet") == 0
+    assert demo(monkeypatch, "--out", tmp_path / "out", "--no-scores", "--quiet") == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("dear")
+    assert demo(monkeypatch, "--out", tmp_path / "mine", "--no-scores", "--quiet") == 2
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "dear"
+    assert capsys.readouterr().out == ""
+
+
+def test_the_demo_does_not_replace_a_merge_of_other_agents(monkeypatch, capsys, tmp_path: Path):
+    make_agents(tmp_path / "shipped")
+    monkeypatch.setattr("agentmerge.demo.shipped.AGENTS", tmp_path / "shipped")
+    for _ in range(2):
+        assert demo(monkeypatch, "--no-scores", "--quiet", "--out", tmp_path / "out") == 0
+    sources = make_agents(tmp_path / "mine", agents=2)
+    merge(sources.recipe("ram"), tmp_path / "merged")
+    assert demo(monkeypatch, "--no-scores", "--out", tmp_path / "merged") == 2
+    assert "not empty" in capsys.readouterr().err
+    assert set(MergeRecord.load(tmp_path / "merged").survey.agents) == set(sources.agents)
+
+
+def test_without_torch_the_demo_says_how_to_get_the_scores(monkeypatch, capsys, tmp_path: Path):
+    monkeypatch.setattr("agentmerge.demo.decode.available", lambda: False)
+    assert demo(monkeypatch, "--out", tmp_path / "out") == 0
+    assert "agentmerge[eval]" in capsys.readouterr().out
+
+
+def test_the_score_table_has_a_row_per_model_and_a_column_per_sub_task():
+    score = Score(dict.fromkeys(TASKS, (True, False)))
+    table = score_table([Row("base", "base", {"test": score}), Row("RAM", "merge", {"test": score})], "test")
+    assert table.row_count == 2
+    assert len(table.columns) == len(TASKS) + 2
