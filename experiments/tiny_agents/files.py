@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,3 +25,8 @@ def save_checkpoint(model: Any, tokenizer: Any, folder: Path) -> None:
     )
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"  # transformers 5 writes a class that 4 lacks
+    config = json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    config["model_input_names"] = ["input_ids", "attention_mask"]
+    config.pop("backend", None)
+    path.write_text(json.dumps(config, indent=2) + "\n")

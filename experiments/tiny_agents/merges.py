@@ -84,6 +84,7 @@ UNTUNED: dict[str, dict[str, Any]] = {
     "calibrated RAM, elect, power 0.5": around("calibrate", {"name": "ram", "shared": "elect", "shared_power": 0.5}),
     "calibrated TIES": around("calibrate", {"name": "ties"}),
     "calibrated TA": around("calibrate", {"name": "task_arithmetic"}),
+    "WUDI adam": TUNED["WUDI"]["WUDI adam"],
 }
 """No setting of these was chosen by a score."""
 

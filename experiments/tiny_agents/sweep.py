@@ -14,6 +14,7 @@ import multiprocessing
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +45,12 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
     folder, path = given.agents / f"seed{given.seed}", given.results / f"seed{given.seed}.json"
-    found = json.loads(path.read_text()) if path.exists() else {"models": {}, "merges": {}}
+    found = known(path, sums_of(folder))
     found |= {"seed": given.seed, "count": COUNT, "training": notes_of(folder), "survey": survey_of(folder)}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(given.jobs, mp_context=context, initializer=prepare, initargs=(folder,)) as pool:
         models = {pool.submit(scored, name): ("models", name) for name in MODELS if name not in found["models"]}
-        wanted = [merge for merge in every_merge() if merge.key not in found["merges"]]
+        wanted = [merge for merge in every_merge() if found["merges"].get(merge.key, {}).get("method") != merge.method]
         merges = {pool.submit(made, merge): ("merges", merge.key) for merge in wanted}
         for number, future in enumerate(as_completed(models | merges), 1):
             kind, name = (models | merges)[future]
@@ -58,6 +59,17 @@ def main() -> None:
             print(f"{number}/{len(models | merges)} {name}", flush=True)
     found["merges"] = {merge.key: found["merges"][merge.key] for merge in every_merge()}
     write(path, found)
+
+
+def known(path: Path, sums: dict[str, str]) -> dict[str, Any]:
+    """What an earlier run found for the same checkpoints; nothing for others."""
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return found if found.get("checkpoints") == sums else {"checkpoints": sums, "models": {}, "merges": {}}
+
+
+def sums_of(folder: Path) -> dict[str, str]:
+    """SHA-256 of every checkpoint's weights."""
+    return {name: sha256((folder / name / "model.safetensors").read_bytes()).hexdigest() for name in MODELS}
 
 
 @dataclass
@@ -87,12 +99,14 @@ def bits(
 ) -> dict[str, dict[str, str]]:
     """Right answers by split and sub-task, eight to a byte, in hex."""
     agent = WORKER[0].agent
-    agent.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
-    tasks, found = [task for task in SUB_TASKS if task.domain in domains], {}
+    found = agent.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+    assert not found.unexpected_keys, found  # or a weight of the merge before this one would stay
+    assert set(found.missing_keys) <= {"lm_head.weight"}, found
+    tasks, right = [task for task in SUB_TASKS if task.domain in domains], {}
     for split in splits:
         result = score(agent, split, COUNT[split], tasks)
-        found[split] = {str(task): np.packbits(result.right[task]).tobytes().hex() for task in tasks}
-    return found
+        right[split] = {str(task): np.packbits(result.right[task]).tobytes().hex() for task in tasks}
+    return right
 
 
 def made(merge: Merge) -> dict[str, Any]:
@@ -106,7 +120,13 @@ def made(merge: Merge) -> dict[str, Any]:
         record = agentmerge.merge(recipe, out)
         found = bits(out, merge.agents, ("dev", "test") if merge.family in TUNED else ("test",))
         kept = retention(folder, out, merge.agents)
-    about = {"family": merge.family, "label": merge.label, "agents": merge.agents, "output": merge.output}
+    about = {
+        "family": merge.family,
+        "label": merge.label,
+        "method": merge.method,
+        "agents": merge.agents,
+        "output": merge.output,
+    }
     survived = {name: agent.rescale_survived for name, agent in record.rounding.items()}
     scales = {name: agent.scale for name, agent in record.survey.agents.items()}
     return {**about, **found, "retention": kept, "rescale_survived": survived, "scales": scales}
@@ -151,7 +171,9 @@ def notes_of(folder: Path) -> dict[str, Any]:
 def write(path: Path, found: dict[str, Any]) -> None:
     """Save, so that a killed run keeps what it has."""
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    fresh.replace(path)
 
 
 if __name__ == "__main__":

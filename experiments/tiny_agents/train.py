@@ -62,7 +62,9 @@ def run_stage(out: Path, seed: int, name: str) -> str:
     history = train_stage(folder, seed, name)
     found: dict[str, Any] = {"name": name, "seed": seed, "wall_seconds": time.time() - started}
     found |= {"cpu_seconds": time.process_time() - cpu, "history": history, "scores": scores_of(folder / name)}
-    note.write_text(json.dumps(found) + "\n")
+    fresh = note.with_suffix(".new")
+    fresh.write_text(json.dumps(found) + "\n")
+    fresh.replace(note)
     test = {task: f"{value:.0%}" for task, value in found["scores"]["test"].items()}
     return f"seed {seed} {name}: {found['cpu_seconds']:.0f} s of CPU, {found['wall_seconds']:.0f} s; test {test}"
 

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import os
+from math import ceil
+from pathlib import Path
+
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""What a container may use, "quota period" in microseconds; Linux, cgroup 2."""
 
 
 def available_cpus() -> int:
-    """CPUs that this process may use: what it is pinned to, where the system tells, else all of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """CPUs that this process may use: those it is pinned to, at most its container's quota, where the system tells."""
+    pinned = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = map(int, QUOTA.read_text().split())  # "max" is none
+    except (OSError, ValueError):
+        return pinned
+    return max(1, min(pinned, ceil(quota / period)))

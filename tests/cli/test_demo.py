@@ -13,6 +13,7 @@ from agentmerge.cli import main
 from agentmerge.cli.demo import score_table
 from agentmerge.demo.contest import TASKS, Row
 from agentmerge.demo.score import Score
+from agentmerge.demo.shipped import recipe
 from agentmerge.record import MergeRecord
 from agentmerge.testing import make_agents
 
@@ -52,10 +53,14 @@ def test_the_demo_merges_and_says_what_to_look_at(monkeypatch, capsys, tmp_path:
 def test_the_demo_can_be_run_twice_but_replaces_nothing_else(monkeypatch, capsys, tmp_path: Path):
     assert demo(monkeypatch, "--out", tmp_path / "out", "--no-scores", "--quiet") == 0
     assert demo(monkeypatch, "--out", tmp_path / "out", "--no-scores", "--quiet") == 0
+    merge(recipe({"name": "ties"}), tmp_path / "other")
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("dear")
-    assert demo(monkeypatch, "--out", tmp_path / "mine", "--no-scores", "--quiet") == 2
-    assert (tmp_path / "mine" / "thesis.txt").read_text() == "dear"
+    for folder in (tmp_path / "mine", tmp_path / "out", tmp_path / "other"):
+        (folder / "thesis.txt").write_text("dear")
+        assert demo(monkeypatch, "--out", folder, "--no-scores", "--quiet") == 2
+        assert (folder / "thesis.txt").read_text() == "dear"
+    (tmp_path / "other" / "thesis.txt").unlink()
+    assert demo(monkeypatch, "--out", tmp_path / "other", "--no-scores", "--quiet") == 2
     assert capsys.readouterr().out == ""
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from agentmerge.tensors import Array
+
 pytestmark = pytest.mark.skipif(not reading.supported(), reason="this system lacks pread or posix_fadvise")
 DATA = np.random.default_rng(0).integers(0, 256, 10_000, np.uint8)
 
@@ -47,6 +49,16 @@ def test_a_closed_file_gives_nothing(fd: int) -> None:
     copy = os.dup(fd)
     os.close(copy)
     assert reading.read([(copy, 0, 8)], [np.zeros(8, np.uint8)]) == 0
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(7, np.uint8), np.zeros(16, np.uint8)[::2], np.frombuffer(bytes(8), np.uint8)], ids=str
+)
+def test_memory_that_does_not_fit_is_refused(fd: int, array: Array) -> None:
+    with pytest.raises(ValueError, match="expected 8 bytes, contiguous and writable"):
+        reading.read([(fd, 0, 8)], [array])
+    with pytest.raises(ValueError, match="zip"):
+        reading.read([(fd, 0, 8)], [])
 
 
 def test_nothing_to_read_is_read(fd: int) -> None:

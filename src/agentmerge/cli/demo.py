@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agentmerge.demo.contest import Row
+    from agentmerge.recipe import Recipe
     from agentmerge.record import SurveySummary
 
 INTRODUCTION = """\
@@ -37,7 +38,7 @@ stochastic` keeps the scale on average, `--dtype float32` exactly.
 
 The scales come from a formula with a guessed constant, 0.1. Its variant `ram_plus_auto` measures them, so that what
 averaging takes from an agent is made up where only that agent changed something: here {measured}.
-It did best untuned, with stochastic rounding (docs/evidence.md says where, and what speaks against it).
+docs/evidence.md tells why it is the recommended variant where nothing can be tuned, and what speaks against it.
 
 The merged checkpoint is in {out}; transformers, vLLM and SGLang load it as it is.
 """
@@ -71,7 +72,7 @@ def demo(
 
     wanted = recipe({"name": "ram_plus"})
     say([INTRODUCTION, overlap_table(probe(wanted).survey), OVERLAP], quiet=quiet)
-    record = merge(wanted, out, overwrite=is_demo(out, wanted.base))
+    record = merge(wanted, out, overwrite=is_demo(out, wanted))
     measured = probe(recipe({"name": "ram_plus_auto"})).survey
     say([rounding_table(record.rounding), told_scales(record.survey, measured, out)], quiet=quiet)
     if scores and available():
@@ -81,15 +82,17 @@ def demo(
     say(NEXT.format(inspect=shlex.join(["agentmerge", "inspect", str(out)])), quiet=quiet)
 
 
-def is_demo(out: Path, base: str) -> bool:
-    """Whether an earlier demo wrote this folder: nothing else is replaced."""
+def is_demo(out: Path, wanted: Recipe) -> bool:
+    """Whether an earlier demo wrote this folder and nothing was added since: nothing else is replaced."""
     from agentmerge.errors import SurveyError
-    from agentmerge.record import MergeRecord
+    from agentmerge.record import RECORD, MergeRecord
 
     try:
-        return bool(MergeRecord.load(out).recipe.get("base") == base)
+        found = MergeRecord.load(out).recipe
     except SurveyError:
         return False
+    written = {path.name for path in Path(wanted.base).iterdir()} | {RECORD, "README.md"}
+    return found == wanted.dump() and {path.name for path in out.iterdir()} <= written
 
 
 def told_scales(merged: SurveySummary, measured: SurveySummary, out: Path) -> str:

@@ -122,7 +122,13 @@ def _spans(sources: Mapping[str, Opened], block: Block, held: ExitStack) -> dict
 
 
 def map_block(
-    plan: Plan, task: Task, block: Block, stack: Stack | None, survey: Survey, buffers: Buffers
+    plan: Plan,
+    task: Task,
+    block: Block,
+    stack: Stack | None,
+    survey: Survey,
+    buffers: Buffers,
+    ahead: Ahead = None,
 ) -> tuple[Array, Answers]:
     """The stored numbers of one block, and the answers that fall out on the way.
 
@@ -133,12 +139,13 @@ def map_block(
         stack: the block's stack; None for a tensor that is copied.
         survey: what the method asked for.
         buffers: of this worker.
+        ahead: as for `read_stack`, where this is a copy, which is read here.
 
     Returns:
         [n] in the output dtype, valid until the buffers are used again; and the answers.
     """
     if task.method is None or stack is None:
-        return _copy_block(plan, task, block, buffers)
+        return _copy_block(plan, task, block, buffers, ahead)
     place, itemsize = task.places[0], DTYPES[task.cast.dtype].itemsize
     phase = (place.offset + block.start * itemsize) % PAGE  # so that whole pages of it are whole pages of the file
     out = buffers.take("", task.cast.dtype, block.elements, phase - phase % itemsize)
@@ -207,12 +214,12 @@ def _stored(
     return {rounding: counts, **{question: question.observe(stack, merged, out, cast) for question in after}}
 
 
-def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers) -> tuple[Array, Answers]:
+def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers, ahead: Ahead) -> tuple[Array, Answers]:
     if task.tensor.dtype not in MERGEABLE:
-        stack = read_stack(plan, task, block, buffers)
+        stack = read_stack(plan, task, block, buffers, ahead)
         taken = stack.base if task.taken_from == "base" else stack.agents[plan.names.index(task.taken_from)]
         return taken, {Copied(): Copied().observe(stack)}
-    values = _read(plan, task, block, buffers, None)[task.taken_from]
+    values = _read(plan, task, block, buffers, ahead)[task.taken_from]
     stored = values
     if values.dtype != DTYPES[task.cast.dtype]:
         with np.errstate(all="ignore"):

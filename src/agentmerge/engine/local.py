@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentmerge.engine.plan import Plan, Task
     from agentmerge.engine.runner import Target, Watch
     from agentmerge.survey.statistic import Foldable, Statistic, Survey
-    from agentmerge.tensors import Block, Stack
+    from agentmerge.tensors import Block
 
     Result = tuple["Job", list[Answers]] | BaseException
     Work = Callable[["Job", "Job | None", Buffers], list[Answers]]
@@ -48,7 +48,8 @@ class LocalRunner:
         """See Runner.fold."""
 
         def work(job: Job, ahead: Job | None, buffers: Buffers) -> list[Answers]:
-            return [observe(statistics, _stack(plan, job, ahead, buffers))]
+            later = (ahead.task, ahead.block) if ahead else None
+            return [observe(statistics, read_stack(plan, job.task, job.block, buffers, later))]
 
         ledger = _ledger(phase, statistics, (), writer)
         return _run(plan, plan.merged, work, [ledger], watch)[0]
@@ -61,12 +62,13 @@ class LocalRunner:
         tasks = [{task.tensor.name: task for task in target.plan.tasks} for target in targets]
 
         def work(job: Job, ahead: Job | None, buffers: Buffers) -> list[Answers]:
-            stack = None if job.task.method is None else _stack(plan, job, ahead, buffers)
+            later = (ahead.task, ahead.block) if ahead else None
+            stack = None if job.task.method is None else read_stack(plan, job.task, job.block, buffers, later)
             seen = {} if stack is None else observe(statistics, stack)
             answers = []
             for k in job.pending:
                 target, task = targets[k], tasks[k][job.task.tensor.name]
-                stored, found = map_block(target.plan, task, job.block, stack, survey, buffers)
+                stored, found = map_block(target.plan, task, job.block, stack, survey, buffers, later)
                 for place in task.places:
                     target.writer.write(place, job.block.start, stored)
                 answers.append(seen | found)
@@ -86,10 +88,6 @@ class Job:
     pending: tuple[int, ...]
     nbytes: int
     """Read for it."""
-
-
-def _stack(plan: Plan, job: Job, ahead: Job | None, buffers: Buffers) -> Stack:
-    return read_stack(plan, job.task, job.block, buffers, (ahead.task, ahead.block) if ahead else None)
 
 
 def _after(plan: Plan) -> tuple[Foldable[Any], ...]:

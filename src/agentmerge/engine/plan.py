@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BLOCK_SIZES = 1 << 20, 8 << 20
 """Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
 BUFFERS = 1 << 30
-"""Bytes that the blocks of all workers may take together before smaller ones are chosen."""
+"""Bytes that the blocks of all workers may take together before smaller ones are chosen, down to the least."""
 MOST_WORKERS = 16
 RESIDENT = 170_000_000
 """Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
@@ -217,7 +217,8 @@ class Plan:
         if wanted != "auto":
             return int(wanted)
         least, most = BLOCK_SIZES
-        return min(max(BUFFERS // (self.workers * (len(self.names) + 2)), least), most)
+        width = max((DTYPES[spec.dtype].itemsize for spec in self.base.specs.values()), default=1)
+        return min(max(BUFFERS * width // (self.workers * self._row_bytes), least), most)
 
     def blocks(self, task: Task, start: int = 0, stop: int | None = None) -> Iterator[Block]:
         """The blocks of elements [start, stop) of one tensor, every inner edge a multiple of LEAF.
@@ -257,11 +258,7 @@ class Plan:
     @property
     def memory_bytes(self) -> int:
         """Resident memory to expect: each worker's largest block, and once what a method needs beside it."""
-        widest = [
-            max((DTYPES[spec.dtype].itemsize for spec in s.specs.values()), default=0)
-            for s in (*self._sources, *self._extras)
-        ]
-        row = sum(widest) + 4
+        row = self._row_bytes
         largest = max(
             (
                 block.elements * (row + 4 * _sees_all(task))  # a whole tensor's result is float32 before the cast
@@ -272,6 +269,12 @@ class Plan:
         )
         working = (t.method.working_bytes(t.tensor, self._present(t)) for t in self.merged if t.method is not None)
         return RESIDENT + self.workers * largest + max(working, default=0)
+
+    @property
+    def _row_bytes(self) -> int:
+        """Bytes that one element takes at most in a worker's buffers: of every source, and its result."""
+        opened = (*self._sources, *self._extras)
+        return 4 + sum(max((DTYPES[spec.dtype].itemsize for spec in s.specs.values()), default=0) for s in opened)
 
     @property
     def cost(self) -> float:

@@ -6,6 +6,7 @@ Knows no file formats and no errors: whoever calls reads again, by the slow way,
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ Piece = tuple[int, int, int]
 
 def supported() -> bool:
     """Whether this system has the calls that the compiled code makes."""
-    return hasattr(os, "pread") and hasattr(os, "posix_fadvise")
+    return hasattr(os, "pread") and hasattr(os, "posix_fadvise") and sys.maxsize > 2**32
 
 
 def read(pieces: Sequence[Piece], into: Sequence[Array], ahead: Sequence[Piece] = ()) -> int:
@@ -34,7 +35,13 @@ def read(pieces: Sequence[Piece], into: Sequence[Array], ahead: Sequence[Piece] 
 
     Returns:
         How many of the pieces, from the first on, were read to their end.
+
+    Raises:
+        ValueError: an array does not fit its piece.
     """
+    for array, (_, _, nbytes) in zip(into, pieces, strict=True):  # compiled code writes to bare addresses
+        if array.nbytes != nbytes or not array.flags.c_contiguous or not array.flags.writeable:
+            raise ValueError(f"found {array.dtype} {array.shape}, expected {nbytes} bytes, contiguous and writable")
     if not pieces and not ahead:
         return 0
     from agentmerge.kernels import preading

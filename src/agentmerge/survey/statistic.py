@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from dataclasses import asdict
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Foldable(ABC, Generic[T]):
     @property
     def key(self) -> str:
         """The statistic's name in a file: its class and its settings."""
-        return _key(self)
+        return f"{type(self).__name__} {json.dumps(asdict(self), sort_keys=True)}"  # type: ignore[call-overload]
 
 
 class Statistic(Foldable[T]):
@@ -140,8 +139,3 @@ class Survey:
         """Take over what `encode` wrote for one question."""
         self._totals[statistic.key] = statistic.decode(data["total"])
         self._tensors[statistic.key] = {name: statistic.decode(a) for name, a in data["tensors"].items()}
-
-
-@cache
-def _key(statistic: Foldable[Any]) -> str:
-    return f"{type(statistic).__name__} {json.dumps(asdict(statistic), sort_keys=True)}"  # type: ignore[call-overload]
