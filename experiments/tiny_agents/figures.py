@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 
 mpl.use("Agg")
+mpl.rcParams["svg.hashsalt"] = "agentmerge"
 from matplotlib import pyplot as plt
 from merges import ALL, TRIO, TUNED
 from results import Seed, key, retention

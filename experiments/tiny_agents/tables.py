@@ -85,14 +85,14 @@ def output_table(seeds: Sequence[Seed]) -> str:
 
 
 def ablation_table(seeds: Sequence[Seed]) -> str:
-    """Table 2: what each part of RAM+ adds over averaging, paired with RAM."""
+    """Table 2: what each part of RAM+ adds over averaging, paired with RAM in the same output."""
     labels = ["TA 0.33", "RAM", "RAM+ r 0.1", "RAM+s r 0.1", "RAM+ r 0.5"]
     rows = []
     for label in labels:
         cells: list[object] = []
         for seed in seeds:
             for output in OUTPUTS[:2]:
-                name, ram = key(label, TRIO, output), key("RAM", TRIO, "nearest")
+                name, ram = key(label, TRIO, output), key("RAM", TRIO, output)
                 cells.append(seed.mean(name, TRIO) if label == "RAM" else signed(seed.mean(name, TRIO, against=ram)))
         rows.append([label if label == "RAM" else f"{label}, against RAM", *cells])
     return markdown(["merge", *(f"{output}, seed {s.number}" for s in seeds for output in OUTPUTS[:2])], rows)
@@ -152,7 +152,7 @@ def region_table(seeds: Sequence[Seed]) -> str:
 
 
 def untuned_table(seeds: Sequence[Seed]) -> str:
-    """Item 6: each untuned setting against the best tuned baseline, paired, on every set of agents."""
+    """Each untuned setting against the best tuned baseline, paired, on every set of agents."""
     rows = []
     for label in UNTUNED:
         gaps = [gap(seed, label, agents) for agents in SETS for seed in seeds]
