@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 
 mpl.use("Agg")
-mpl.rcParams["svg.hashsalt"] = "agentmerge"
 from matplotlib import pyplot as plt
 from merges import ALL, TRIO, TUNED
 from results import Seed, key, retention
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 def draw_all(seeds: Sequence[Seed], folder: Path) -> None:
     """Write every figure."""
     folder.mkdir(parents=True, exist_ok=True)
+    plt.rcParams["svg.hashsalt"] = "agentmerge"
     figures: dict[str, Callable[[Seed, Any], None]] = {
         "rewards": rewards,
         "density": density,

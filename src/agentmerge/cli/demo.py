@@ -43,7 +43,10 @@ docs/evidence.md tells why it is the recommended variant where nothing can be tu
 The merged checkpoint is in {out}; transformers, vLLM and SGLang load it as it is.
 """
 SCORES = """
-3. Are the skills there? Right answers in %, {count} prompts of {split} per column, +- one standard error
+3. Are the skills there?
+"""
+SPLIT = """
+Right answers in %, {count} prompts of {split} per column, +- one standard error
 """
 NEXT = """
 Look again at what was done:
@@ -111,9 +114,9 @@ def contest_tables(quiet: bool) -> list[Any]:
             typer.echo(f"scoring {label} ...", err=True)
 
     scored = list(rows(watch=watch))
-    parts: list[Any] = []
+    parts: list[Any] = [SCORES]
     for split, count in COUNT.items():
-        parts += [SCORES.format(count=count, split=split), score_table(scored, split)]
+        parts += [SPLIT.format(count=count, split=split), score_table(scored, split)]
     return parts
 
 

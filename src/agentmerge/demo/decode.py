@@ -37,12 +37,11 @@ class Agent:
         """
         if not available():
             raise MergeError("Scoring needs torch and transformers: python -m pip install 'agentmerge[eval]'.")
-        import torch
         import transformers
 
         library: Any = transformers
         library.utils.logging.disable_progress_bar()
-        model = library.AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32)
+        model = library.AutoModelForCausalLM.from_pretrained(folder).float()
         return cls(model.eval(), library.AutoTokenizer.from_pretrained(folder, padding_side="left"))
 
     def answers(self, prompts: Sequence[str]) -> list[tuple[str, bool]]:
