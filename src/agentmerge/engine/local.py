@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from agentmerge.checkpoint.writer import Writer
+    from agentmerge.engine.blocks import Ahead
     from agentmerge.engine.plan import Plan, Task
     from agentmerge.engine.runner import Target, Watch
     from agentmerge.survey.statistic import Foldable, Statistic, Survey
     from agentmerge.tensors import Block
 
     Result = tuple["Job", list[Answers]] | BaseException
-    Work = Callable[["Job", "Job | None", Buffers], list[Answers]]
+    Work = Callable[["Job", Ahead, Buffers], list[Answers]]
 
 MANY, PAUSE = 64, 0.002
 """While so many results are missing, so many seconds pass between two looks: a thread that woke for each of them would
@@ -47,9 +48,8 @@ class LocalRunner:
     ) -> Survey:
         """See Runner.fold."""
 
-        def work(job: Job, ahead: Job | None, buffers: Buffers) -> list[Answers]:
-            later = (ahead.task, ahead.block) if ahead else None
-            return [observe(statistics, read_stack(plan, job.task, job.block, buffers, later))]
+        def work(job: Job, ahead: Ahead, buffers: Buffers) -> list[Answers]:
+            return [observe(statistics, read_stack(plan, job.task, job.block, buffers, ahead))]
 
         ledger = _ledger(phase, statistics, (), writer)
         return _run(plan, plan.merged, work, [ledger], watch)[0]
@@ -61,14 +61,13 @@ class LocalRunner:
         plan = targets[0].plan
         tasks = [{task.tensor.name: task for task in target.plan.tasks} for target in targets]
 
-        def work(job: Job, ahead: Job | None, buffers: Buffers) -> list[Answers]:
-            later = (ahead.task, ahead.block) if ahead else None
-            stack = None if job.task.method is None else read_stack(plan, job.task, job.block, buffers, later)
+        def work(job: Job, ahead: Ahead, buffers: Buffers) -> list[Answers]:
+            stack = None if job.task.method is None else read_stack(plan, job.task, job.block, buffers, ahead)
             seen = {} if stack is None else observe(statistics, stack)
             answers = []
             for k in job.pending:
                 target, task = targets[k], tasks[k][job.task.tensor.name]
-                stored, found = map_block(target.plan, task, job.block, stack, survey, buffers, later)
+                stored, found = map_block(target.plan, task, job.block, stack, survey, buffers, ahead)
                 for place in task.places:
                     target.writer.write(place, job.block.start, stored)
                 answers.append(seen | found)
@@ -189,7 +188,9 @@ class _Workers:
         buffers = Buffers()
         try:
             while (job := self._next(self._jobs)) is not None:
-                self._results.put((job, self._work(job, self._next(self._ahead), buffers)))
+                later = self._next(self._ahead)
+                ahead = (later.task, later.block) if later else None
+                self._results.put((job, self._work(job, ahead, buffers)))
         except BaseException as error:
             self._results.put(error)
 
