@@ -26,6 +26,9 @@ def test_every_folder_is_an_ordinary_small_checkpoint(name: str) -> None:
     config = json.loads(files["config.json"].read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert (config.get("dtype") or config.get("torch_dtype")) == "bfloat16"
+    tokenizer = json.loads(files["tokenizer_config.json"].read_text())
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"  # the one that transformers 4 and 5 both know
+    assert tokenizer["model_input_names"] == ["input_ids", "attention_mask"]  # version 4 adds what a Llama refuses
 
 
 def test_all_together_are_small_and_have_a_card() -> None:
