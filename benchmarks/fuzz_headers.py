@@ -27,8 +27,8 @@ class Trial:
     """A file in memory, the parser, and the counts."""
 
     def __init__(self, seconds: float) -> None:
-        from agentmerge.checkpoint.header import header_of
         from agentmerge.errors import SourceError
+        from agentmerge.files.header import header_of
 
         self._parse, self._refused = header_of, SourceError
         self._fd = os.memfd_create("fuzz")
@@ -37,7 +37,7 @@ class Trial:
 
     def feed(self, content: bytes) -> None:
         """Parse one input; anything but a header or our own error is a failure."""
-        from agentmerge.checkpoint.positional import ShortRead
+        from agentmerge.files.positional import ShortRead
 
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, content, 0)
@@ -130,8 +130,8 @@ def main() -> None:
     if options.atheris:
         import atheris
 
-        with atheris.instrument_imports(include=["agentmerge.checkpoint.header", "json"]):
-            import agentmerge.checkpoint.header  # noqa: F401
+        with atheris.instrument_imports(include=["agentmerge.files.header", "json"]):
+            import agentmerge.files.header  # noqa: F401
     trial = Trial(options.seconds)
     if options.atheris:
         with tempfile.TemporaryDirectory() as folder:

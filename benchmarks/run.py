@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from agentmerge.checkpoint.layout import plan_layout
-from agentmerge.checkpoint.positional import aligned_empty, preallocate, read_into, sync_data, write_from
-from agentmerge.checkpoint.reader import open_checkpoint
+from agentmerge.files.layout import plan_layout
+from agentmerge.files.positional import aligned_empty, preallocate, read_into, sync_data, write_from
 from agentmerge.record import MergeRecord
+from agentmerge.sources.folder import open_checkpoint
 from agentmerge.synth.write import synthesise
 from agentmerge.tensors import TensorSpec
 

@@ -13,7 +13,8 @@ from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
     from agentmerge.engine.check import CheckRecord
-    from agentmerge.engine.runner import Runner, Watch
+    from agentmerge.engine.runner import Runner
+    from agentmerge.progress import Watch
     from agentmerge.record import MergeRecord, ProbeRecord
 
 

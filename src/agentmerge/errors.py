@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -12,8 +13,99 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Who a source is in a merge: the base, or the agent of a name."""
+
+    agent: str = ""
+    """The agent's name; "" is the base."""
+
+    def __str__(self) -> str:
+        return f"agent '{self.agent}'" if self.agent else "base"
+
+    @property
+    def name(self) -> str:
+        """What stands for it in a recipe and in a record: "base" or the agent's name."""
+        return self.agent or "base"
+
+
+BASE = Role()
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place that a problem or a note is about; what is not known stays empty."""
+
+    role: Role | None = None
+    """Whose source; None for the recipe and everything else."""
+    source: str = ""
+    """What the user wrote for it."""
+    tensor: str = ""
+    path: str = ""
+    """A file or folder, or the path of a field in a recipe."""
+
+
+NOWHERE = Where()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong; its text is "found, expected expected. todo"."""
+
+    found: str
+    """What is there, with the place in its words. Where it ends a sentence or a line, so does its text: ";", "." and a
+    line break are kept and taken for the comma."""
+    expected: str = ""
+    todo: str = ""
+    """Whole sentences."""
+    where: Where = NOWHERE
+
+    def __str__(self) -> str:
+        text = self.found
+        if self.expected and text.endswith((".", "\n")):
+            text = f"{text.rstrip(' ')}{'' if text.endswith(chr(10)) else ' '}Expected {self.expected}"
+        elif self.expected:
+            text += f" expected {self.expected}" if text.endswith(";") else f", expected {self.expected}"
+        if not self.todo:
+            return f"{text}." if self.expected and not text.endswith((".", "?")) else text
+        return f"{text} {self.todo}" if text.endswith((".", "?", ":", "!")) else f"{text}. {self.todo}"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth knowing that stops nothing."""
+
+    found: str
+    todo: str = ""
+    where: Where = NOWHERE
+    severity: Literal["warning", "note"] = "warning"
+    """A warning is told with every merge; a note by `check` alone."""
+
+    def __str__(self) -> str:
+        return f"{self.found} {self.todo}" if self.todo else self.found
+
+
 class MergeError(Exception):
-    """The user's input can't be merged as asked; the command line prints it calmly and exits with 2."""
+    """The user's input can't be merged as asked; the command line prints it calmly and exits with 2.
+
+    Raise it with the parts of a Problem, or with Problems that were found together.
+    """
+
+    def __init__(
+        self, found: str | Problem, *more: Problem, expected: str = "", todo: str = "", where: Where = NOWHERE
+    ) -> None:
+        """See the class.
+
+        Args:
+            found: the first problem, or what it found.
+            more: problems that were found together with it.
+            expected: of the first problem, as are `todo` and `where`.
+            todo: whole sentences.
+            where: the place.
+        """
+        first = found if isinstance(found, Problem) else Problem(found, expected, todo, where)
+        self.problems = (first, *more)
+        super().__init__("\n".join(map(str, self.problems)))
 
 
 class RecipeError(MergeError, ValueError):

@@ -15,13 +15,13 @@ from pydantic import (
     Field,
     SerializeAsAny,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from agentmerge.errors import RecipeError, complaints, did_you_mean
-from agentmerge.methods.base import MergeMethod, no_truth_value
+from agentmerge.frozen import Settings
+from agentmerge.methods.base import MergeMethod
 from agentmerge.methods.registry import known_methods, resolve_method
 
 OUTPUT_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -44,17 +44,7 @@ def _whole_size(value: Any) -> Any:
 Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
-        boolean = cls.model_fields[info.field_name or ""].annotation in (bool,)
-        return value if boolean else no_truth_value(value)
-
-
-class AgentSource(_Section):
+class AgentSource(Settings):
     """Where an agent is, and its weight."""
 
     source: str = Field(min_length=1)
@@ -63,10 +53,10 @@ class AgentSource(_Section):
     """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
 
 
-class Rule(_Section):
+class Rule(Settings):
     """Other settings for the tensors a glob matches; later rules win."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow")
 
     tensors: str = Field(min_length=1)
     take: str | None = None
@@ -93,7 +83,7 @@ class Rule(_Section):
         return method.varied(self.settings, where) if self.settings else method
 
 
-class Inputs(_Section):
+class Inputs(Settings):
     """What to do where the inputs are not alike."""
 
     missing: Literal["error", "base"] = "error"
@@ -108,7 +98,7 @@ class Inputs(_Section):
     tokenizer_from: str = "base"
 
 
-class Output(_Section):
+class Output(Settings):
     """How the result is stored."""
 
     dtype: Literal["base", "float32", "float16", "bfloat16"] = "base"
@@ -117,7 +107,7 @@ class Output(_Section):
     """Largest number of data bytes in a shard."""
 
 
-class Run(_Section):
+class Run(Settings):
     """How the work is done; nothing here changes a byte of the result."""
 
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
@@ -130,7 +120,7 @@ class Run(_Section):
     """Start although the arithmetic takes hours on processors."""
 
 
-class Recipe(_Section):
+class Recipe(Settings):
     """Everything a merge depends on; `Recipe.load(path)` reads YAML, `Recipe.parse(mapping)` plain data."""
 
     base: str = Field(min_length=1)

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from agentmerge.analysis.models import Findings  # noqa: TC001 - pydantic reads it at run time
 from agentmerge.errors import OutputError, SurveyError
+from agentmerge.frozen import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,14 +19,10 @@ if TYPE_CHECKING:
     from agentmerge.survey.rounding import RoundingCounts
 
 RECORD = "merge_record.json"
-R = TypeVar("R", bound=BaseModel)
+R = TypeVar("R", bound=Frozen)
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class AgentOverlap(_Part):
+class AgentOverlap(Frozen):
     """One agent's task vector against the others'."""
 
     changed: int
@@ -44,7 +41,7 @@ class AgentOverlap(_Part):
     """Of this agent's changed elements, those that exactly 1, 2, 3 ... agents changed."""
 
 
-class SurveySummary(_Part):
+class SurveySummary(Frozen):
     """Counts over all merged elements; a tied head counts once."""
 
     elements: int
@@ -69,7 +66,7 @@ class SurveySummary(_Part):
         return cls(elements=counts.elements, threshold=threshold, agents=agents)
 
 
-class AgentRounding(_Part):
+class AgentRounding(Frozen):
     """What became of one agent's changes; each a share, null where there was nothing to share."""
 
     changed_lost: float | None
@@ -91,7 +88,7 @@ class AgentRounding(_Part):
         )
 
 
-class AgentRetention(_Part):
+class AgentRetention(Frozen):
     """<stored - base, tau> / <tau, tau> over the elements that one agent changed; null where there are none."""
 
     unique: float | None
@@ -100,21 +97,21 @@ class AgentRetention(_Part):
     """Both together."""
 
 
-class CopiedTensor(_Part):
+class CopiedTensor(Frozen):
     """A tensor that no method worked on."""
 
     name: str
     reason: str
 
 
-class Tensors(_Part):
+class Tensors(Frozen):
     """How many tensors were merged, and which were copied and why."""
 
     merged: int
     copied: list[CopiedTensor] = Field(default_factory=list)
 
 
-class OutputFacts(_Part):
+class OutputFacts(Frozen):
     """What was written."""
 
     dtype: str
@@ -125,7 +122,7 @@ class OutputFacts(_Part):
     """Of all weight files."""
 
 
-class MergeRecord(_Part):
+class MergeRecord(Frozen):
     """merge_record.json: everything that was done. `recipe` replays it."""
 
     format: str = "agentmerge.record/1"
@@ -159,7 +156,7 @@ class MergeRecord(_Part):
         return (self.model_dump_json(indent=2) + "\n").encode()
 
 
-class ProbeRecord(_Part):
+class ProbeRecord(Frozen):
     """What a probe saw, and all its answers: `merge --survey FILE` goes on from here."""
 
     format: str = "agentmerge.survey/1"

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge.api import merge
-from agentmerge.checkpoint.layout import index_json, plan_layout
-from agentmerge.checkpoint.positional import write_from
-from agentmerge.checkpoint.reader import INDEX, open_checkpoint
+from agentmerge.files.layout import index_json, plan_layout
+from agentmerge.files.positional import write_from
+from agentmerge.sources.folder import INDEX, open_checkpoint
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Survey
 from agentmerge.synth.agents import densities_by_name

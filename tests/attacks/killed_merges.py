@@ -26,8 +26,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from agentmerge import MergeError, merge
-from agentmerge.checkpoint.positional import PAGE
 from agentmerge.engine import local
+from agentmerge.files.positional import PAGE
 from agentmerge.kernels import cpu
 
 DIED = 99

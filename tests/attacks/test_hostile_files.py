@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from agentmerge.checkpoint.header import Header, encode_header, read_header
-from agentmerge.checkpoint.reader import INDEX, open_checkpoint
 from agentmerge.errors import SourceError, SourceNotFoundError
+from agentmerge.files.header import Header, encode_header, read_header
+from agentmerge.sources.folder import INDEX, open_checkpoint
 from agentmerge.tensors import DTYPES, TensorSpec
 
 if TYPE_CHECKING:

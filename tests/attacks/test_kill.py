@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 SCRIPT = Path(__file__).parent / "killed_merges.py"
 DIED = 99
-WRITER = "agentmerge.checkpoint.writer"
-STAGING = "agentmerge.checkpoint.staging"
-JOURNAL = "agentmerge.checkpoint.journal"
+WRITER = "agentmerge.files.writer"
+STAGING = "agentmerge.files.staging"
+JOURNAL = "agentmerge.files.journal"
 
 STAGES: list[tuple[str, int, str]] = [
     ("agentmerge.engine.plan:Plan._decide", 1, "after"),

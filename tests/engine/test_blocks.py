@@ -12,7 +12,7 @@ from agentmerge import Recipe, merge
 from agentmerge.engine.blocks import Buffers, read_stack
 from agentmerge.engine.plan import Plan
 from agentmerge.errors import SourceError
-from agentmerge.kernels import reading
+from agentmerge.files import reading
 from agentmerge.testing import make_agents
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from agentmerge import Recipe
-from agentmerge.checkpoint.reader import FolderCheckpoint
 from agentmerge.engine.plan import RESIDENT, Plan
 from agentmerge.errors import OutputError, SourceError
+from agentmerge.sources.folder import FolderCheckpoint
 from agentmerge.tensors import LEAF
 from agentmerge.testing import CONFIG, Sources, make_agents, random_base, read_checkpoint, write_checkpoint
 

@@ -9,8 +9,8 @@ import pytest
 
 from agentmerge import merge, sweep
 from agentmerge.engine import local
-from agentmerge.engine.runner import Silent
 from agentmerge.errors import OutputError, RecipeError
+from agentmerge.progress import Silent
 from agentmerge.testing import Sources, assert_same_tensors, read_checkpoint
 
 if TYPE_CHECKING:

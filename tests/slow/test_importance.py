@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from agentmerge.api import merge
-from agentmerge.checkpoint.reader import open_checkpoint
 from agentmerge.errors import DataError, MergeError, OutputError, RecipeError, SourceError
 from agentmerge.importance import run as module
 from agentmerge.importance.record import ImportanceRecord
 from agentmerge.importance.run import Wanted, measure
+from agentmerge.sources.folder import open_checkpoint
 from agentmerge.testing import read_checkpoint, write_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]

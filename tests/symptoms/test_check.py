@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 import agentmerge
-from agentmerge.checkpoint.reader import FolderCheckpoint
 from agentmerge.cli import main
 from agentmerge.engine.check import CheckRecord, Finding
+from agentmerge.sources.folder import FolderCheckpoint
 from agentmerge.synth.write import synthesise
 from tests.symptoms.conftest import NORM, Case, model, tokenizer, trained, words
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from agentmerge.frozen import Frozen
 
 
-class Part(BaseModel):
-    """Frozen, and described by its docstrings."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class ModuleRow(Part):
+class ModuleRow(Frozen):
     """One agent in one kind of module of one layer; counted on all elements."""
 
     layer: int
@@ -29,7 +23,7 @@ class ModuleRow(Part):
     """Bits differ from the base's, but not beyond the threshold."""
 
 
-class PairRow(Part):
+class PairRow(Frozen):
     """Two agents in one scope; counted on the sampled elements."""
 
     scope: str
@@ -55,7 +49,7 @@ class PairRow(Part):
     """Of the two task vectors over the elements that both changed."""
 
 
-class BinRow(Part):
+class BinRow(Frozen):
     """One agent among the weights of one size."""
 
     exponent: int
@@ -66,7 +60,7 @@ class BinRow(Part):
     density: float
 
 
-class BinPairRow(Part):
+class BinPairRow(Frozen):
     """Two agents among the weights of one size."""
 
     exponent: int
@@ -78,7 +72,7 @@ class BinPairRow(Part):
     ratio: float | None
 
 
-class StepRow(Part):
+class StepRow(Frozen):
     """Updates of one size in steps of the base's stored dtype."""
 
     agent: str
@@ -89,7 +83,7 @@ class StepRow(Part):
     """Of the agent's changed elements."""
 
 
-class AgentRow(Part):
+class AgentRow(Frozen):
     """One agent as a whole."""
 
     agent: str
@@ -109,7 +103,7 @@ class AgentRow(Part):
     """By chance within each module and size of weights: shares of its changed elements that 1, 2, ... agents change."""
 
 
-class LostRow(Part):
+class LostRow(Frozen):
     """What the output dtype would take away, rounding to nearest."""
 
     method: str
@@ -121,7 +115,7 @@ class LostRow(Part):
     unique_lost: float | None
 
 
-class SurvivalRow(Part):
+class SurvivalRow(Frozen):
     """How far a multiplied unique change outlives rounding to nearest."""
 
     dtype: str
@@ -131,7 +125,7 @@ class SurvivalRow(Part):
     """Of the unique elements: stored as another number than the agent's own."""
 
 
-class RescaleRow(Part):
+class RescaleRow(Frozen):
     """The same for RAM+'s rescale; the two bounds are the survival at the multipliers measured next to `scale`."""
 
     dtype: str
@@ -143,7 +137,7 @@ class RescaleRow(Part):
     at_most: float | None
 
 
-class DilutionRow(Part):
+class DilutionRow(Frozen):
     """What a method makes of one agent."""
 
     method: str
@@ -155,7 +149,7 @@ class DilutionRow(Part):
     note: str
 
 
-class Advice(Part):
+class Advice(Frozen):
     """One rule that applies."""
 
     rule: str
@@ -166,7 +160,7 @@ class Advice(Part):
     """What to do or to know, and why, with its numbers."""
 
 
-class Findings(Part):
+class Findings(Frozen):
     """Everything a full probe found."""
 
     format: str = "agentmerge.findings/1"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.checkpoint.positional import PAGE, aligned_empty
 from agentmerge.errors import DataError
-from agentmerge.kernels import reading
+from agentmerge.files import reading
+from agentmerge.files.positional import PAGE, aligned_empty
 from agentmerge.kernels.call import GIVEN, Rule
 from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.copied import Copied
@@ -20,10 +20,10 @@ from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agentmerge.checkpoint.reader import Opened
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Plan, Task
     from agentmerge.methods.base import MergeMethod
+    from agentmerge.sources.folder import Opened
     from agentmerge.survey.statistic import AfterStatistic, Survey
     from agentmerge.tensors import Array, Cast
 

@@ -6,30 +6,27 @@ import re
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from agentmerge.checkpoint.alignment import align
-from agentmerge.checkpoint.reader import open_checkpoint
+from agentmerge.alike.alignment import align
+from agentmerge.alike.chain import Prepared, prepare
 from agentmerge.engine.cost import check_cost
 from agentmerge.engine.plan import Plan, reader_of, refuse_same_source
-from agentmerge.engine.prepare import Prepared, prepare
 from agentmerge.errors import MergeError
+from agentmerge.frozen import Frozen
+from agentmerge.sources.folder import open_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from agentmerge.checkpoint.reader import Opened
     from agentmerge.recipe import Recipe
+    from agentmerge.sources.folder import Opened
 
 Severity = Literal["error", "warning", "note"]
 SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 EXPECTED = re.compile(r"[,;] expected |\.?\s+Expected ")
 
 
-class Finding(BaseModel):
+class Finding(Frozen):
     """One thing worth knowing before a merge."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     severity: Severity
     """An error stops the merge; a warning is told and merged; a note is only to know."""
@@ -50,10 +47,8 @@ class Finding(BaseModel):
         return cls(severity=severity, where=where, found=parts[0].rstrip("."), todo=_second(parts))
 
 
-class CheckRecord(BaseModel):
+class CheckRecord(Frozen):
     """What a check found, errors first."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     format: str = "agentmerge.check/1"
     findings: list[Finding]

@@ -14,9 +14,9 @@ from agentmerge.tensors import LEAF, Block, as_float32
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentmerge.checkpoint.reader import Checkpoint
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Plan, Task
+    from agentmerge.sources.folder import Checkpoint
     from agentmerge.survey.overlap import OverlapCounts
 
 DENSE = 0.95

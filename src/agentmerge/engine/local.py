@@ -18,10 +18,11 @@ from agentmerge.survey.rounding import Rounding
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from agentmerge.checkpoint.writer import Writer
     from agentmerge.engine.blocks import Ahead
     from agentmerge.engine.plan import Plan, Task
-    from agentmerge.engine.runner import Target, Watch
+    from agentmerge.engine.runner import Target
+    from agentmerge.files.writer import Writer
+    from agentmerge.progress import Watch
     from agentmerge.survey.statistic import Foldable, Statistic, Survey
     from agentmerge.tensors import Block
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentmerge.checkpoint.card import card_metadata, model_card
-from agentmerge.checkpoint.layout import index_json
-from agentmerge.checkpoint.reader import INDEX
-from agentmerge.checkpoint.sidecars import output_config, side_files, true_dtype
+from agentmerge.files.layout import index_json
 from agentmerge.record import RECORD, MergeRecord, OutputFacts
+from agentmerge.sidefiles.card import card_metadata, model_card
+from agentmerge.sidefiles.copied import output_config, side_files, true_dtype
+from agentmerge.sources.folder import INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,19 +7,21 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
-from agentmerge.checkpoint.writer import Writer
 from agentmerge.engine.checks import check_agents
 from agentmerge.engine.cost import check_cost
 from agentmerge.engine.local import LocalRunner
 from agentmerge.engine.output import output_files
 from agentmerge.engine.plan import Plan
 from agentmerge.engine.recording import found_of, profile_of, record_of, summary_of
-from agentmerge.engine.runner import Runner, Silent, Target, Watch
+from agentmerge.engine.runner import Runner, Target
 from agentmerge.engine.saved import adopt_survey, check_fingerprint
 from agentmerge.engine.tied import check_ties
 from agentmerge.engine.warming import Warming
 from agentmerge.errors import DataError, SourceError, SurveyError
+from agentmerge.files import reading
+from agentmerge.files.writer import Writer
 from agentmerge.kernels import cpu, profiles
+from agentmerge.progress import Silent, Watch
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.regions import RegionRetention
@@ -167,6 +169,7 @@ def _warming(warm_up: Callable[[], None], full: bool) -> Warming:
 
     def compile_all() -> None:
         warm_up()
+        reading.warm_up()
         if full:
             profiles.warm_up()
 

@@ -10,25 +10,25 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
-from agentmerge.checkpoint.alignment import Alignment, align
-from agentmerge.checkpoint.layout import Layout, Place, plan_layout
-from agentmerge.checkpoint.reader import open_checkpoint
-from agentmerge.checkpoint.sidecars import read_config
-from agentmerge.checkpoint.tokens import content_of
-from agentmerge.engine.prepare import prepare
+from agentmerge.alike.alignment import Alignment, align
+from agentmerge.alike.chain import prepare
+from agentmerge.alike.tokens import content_of
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.errors import AlignmentError, OutputError, RecipeError, SourceError
+from agentmerge.files.layout import Layout, Place, plan_layout
 from agentmerge.machine import available_cpus
 from agentmerge.recipe import OUTPUT_DTYPES
+from agentmerge.sidefiles.copied import read_config
+from agentmerge.sources.folder import open_checkpoint
 from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agentmerge.checkpoint.reader import Opened
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
+    from agentmerge.sources.folder import Opened
     from agentmerge.survey.statistic import AfterStatistic
 
 BLOCK_SIZES = 1 << 20, 8 << 20

@@ -8,29 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentmerge.checkpoint.writer import Writer
     from agentmerge.engine.plan import Plan
+    from agentmerge.files.writer import Writer
+    from agentmerge.progress import Watch
     from agentmerge.survey.statistic import Statistic, Survey
-
-
-class Watch(Protocol):
-    """Is told how far the work is; every call comes from the thread that started it."""
-
-    def begin(self, phase: str, total: int) -> None:
-        """A pass begins over `total` bytes of input."""
-
-    def advance(self, nbytes: int) -> None:
-        """So many more input bytes are done."""
-
-
-class Silent:
-    """A watch that says nothing."""
-
-    def begin(self, phase: str, total: int) -> None:
-        """Nothing to do."""
-
-    def advance(self, nbytes: int) -> None:
-        """Nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from agentmerge.tensors import LEAF, Block, as_float32
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agentmerge.checkpoint.heads import Tie
+    from agentmerge.alike.heads import Tie
 
 STEP = 512 * LEAF  # elements compared at a time
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentmerge.engine.runner import Watch
+    from agentmerge.progress import Watch
 
 PATIENCE = 1.0
 """Seconds of waiting before it is worth a word: loading from the cache takes less, compiling takes more."""

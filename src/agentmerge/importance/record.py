@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from agentmerge.frozen import Frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,11 +13,7 @@ RECORD = "importance.json"
 FORMULA = "F = (1/n) sum over n examples of (d/d theta of the sum over response tokens of log p(token | prefix))^2"
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-
-class ModelFacts(_Facts):
+class ModelFacts(Frozen):
     """Whose importance it is."""
 
     source: str
@@ -25,7 +21,7 @@ class ModelFacts(_Facts):
     """Name, size, mtime_ns and header hash of every weight file."""
 
 
-class DataFacts(_Facts):
+class DataFacts(Frozen):
     """What it was measured on."""
 
     path: str
@@ -42,7 +38,7 @@ class DataFacts(_Facts):
     """Examples whose response alone was too long."""
 
 
-class Settings(_Facts):
+class Settings(Frozen):
     """How it was measured."""
 
     max_length: int
@@ -52,7 +48,7 @@ class Settings(_Facts):
     """Of the model's weights and gradients; squares are summed in float32."""
 
 
-class TensorFacts(_Facts):
+class TensorFacts(Frozen):
     """What became of the model's stored tensors."""
 
     written: int
@@ -64,7 +60,7 @@ class TensorFacts(_Facts):
     """Left out: no method merges their dtype."""
 
 
-class ImportanceRecord(_Facts):
+class ImportanceRecord(Frozen):
     """One importance checkpoint."""
 
     formula: str = FORMULA

@@ -7,17 +7,16 @@ from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from agentmerge._version import __version__
-from agentmerge.checkpoint.layout import Layout, index_json, plan_layout
-from agentmerge.checkpoint.reader import INDEX, FolderCheckpoint, open_checkpoint
-from agentmerge.checkpoint.sidecars import read_config
-from agentmerge.checkpoint.staging import Staging
-from agentmerge.checkpoint.writer import Writer
 from agentmerge.errors import DataError, MergeError, OutputError, RecipeError, SourceError, complaints, did_you_mean
+from agentmerge.files.layout import Layout, index_json, plan_layout
+from agentmerge.files.staging import Staging
+from agentmerge.files.writer import Writer
+from agentmerge.frozen import Frozen
 from agentmerge.importance.data import read_examples, sha256_of
 from agentmerge.importance.names import match
 from agentmerge.importance.record import (
@@ -30,6 +29,8 @@ from agentmerge.importance.record import (
 )
 from agentmerge.importance.store import Done, SumStore, write_means
 from agentmerge.importance.tokens import encode
+from agentmerge.sidefiles.copied import read_config
+from agentmerge.sources.folder import INDEX, FolderCheckpoint, open_checkpoint
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -37,26 +38,15 @@ if TYPE_CHECKING:
     from agentmerge.importance.fisher import Fisher
     from agentmerge.importance.names import Match
     from agentmerge.importance.tokens import Corpus
+    from agentmerge.progress import Watch
 
 SHARD_SIZE = 5_000_000_000
 """Most bytes of data in a file of the output."""
 INSTALL = "pip install 'agentmerge[importance]'"
 
 
-class Watch(Protocol):
-    """Who is told of the progress."""
-
-    def begin(self, phase: str, total: int) -> None:
-        """A pass begins over so many tokens."""
-
-    def advance(self, n: int) -> None:
-        """So many more are done."""
-
-
-class Wanted(BaseModel):
+class Wanted(Frozen):
     """What to measure and how."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     examples: int = Field(default=256, ge=1)
     """The first so many of the file that fit."""

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.checkpoint.layout import plan_layout
-from agentmerge.checkpoint.positional import preallocate, sync_data, sync_folder, write_from
-from agentmerge.checkpoint.reader import open_checkpoint
 from agentmerge.errors import OutputError
+from agentmerge.files.layout import plan_layout
+from agentmerge.files.positional import preallocate, sync_data, sync_folder, write_from
+from agentmerge.sources.folder import open_checkpoint
 from agentmerge.tensors import Array, Block, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agentmerge.checkpoint.layout import Layout
-    from agentmerge.checkpoint.writer import Writer
+    from agentmerge.files.layout import Layout
+    from agentmerge.files.writer import Writer
 
 SUMS = "sums.safetensors"
 PART = ".part"

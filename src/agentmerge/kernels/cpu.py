@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.kernels import reading
 from agentmerge.kernels.call import CODES, LANES, Destination, Rule, address, check, pieces, rows
 from agentmerge.tensors import DTYPES, Array
 
@@ -39,8 +38,6 @@ def warm_up() -> None:
 def warm_up_folds() -> None:
     """Only those that every fold runs."""
     from agentmerge.kernels import counting  # noqa: F401
-
-    reading.warm_up()
 
 
 def merge(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from agentmerge.errors import RecipeError, complaints
+from agentmerge.frozen import Settings
 from agentmerge.survey.overlap import THRESHOLD, Overlap
 from agentmerge.tensors import as_float32
 
@@ -20,26 +21,13 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Cast, Stack, TensorSpec
 
 
-def no_truth_value(value: Any) -> Any:
-    """The value, unless it is true or false, which Python and so pydantic would count as 1 and 0."""
-    if isinstance(value, bool):
-        raise ValueError("expected a number or text, not true or false (YAML reads yes, no, on and off so)")
-    return value
-
-
-def _takes_truth_values(annotation: Any) -> bool:
-    return annotation in (bool, Any) or any(map(_takes_truth_values, get_args(annotation)))
-
-
-class MergeMethod(BaseModel, ABC):
+class MergeMethod(Settings, ABC):
     """A merging rule and its settings; subclass it, give it a `name` Literal field, and register it.
 
     The engine folds what `ask` returns until it returns nothing, then calls `merge` on every stack.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(validate_default=True)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Defaults that go with each of the names; a name that is absent has none."""
@@ -58,12 +46,6 @@ class MergeMethod(BaseModel, ABC):
             return data
         name = cls.aliases.get(data["name"], data["name"])
         return {**cls.presets.get(name, {}), **data, "name": name}
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _numbers_are_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        annotation = cls.model_fields[info.field_name or "name"].annotation
-        return value if _takes_truth_values(annotation) else no_truth_value(value)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

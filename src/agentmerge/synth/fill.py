@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from agentmerge.checkpoint.positional import OpenFiles, write_from
+from agentmerge.files.positional import OpenFiles, write_from
 from agentmerge.synth.numbers import PIECE, agent_piece, base_piece
 from agentmerge.synth.workers import run_all
 from agentmerge.tensors import Block
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from agentmerge.checkpoint.layout import Layout
+    from agentmerge.files.layout import Layout
     from agentmerge.tensors import Array, TensorSpec
 
 MOST_OPEN = 64

@@ -6,13 +6,13 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from agentmerge.checkpoint.layout import index_json
-from agentmerge.checkpoint.positional import preallocate, write_from
+from agentmerge.files.layout import index_json
+from agentmerge.files.positional import preallocate, write_from
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agentmerge.checkpoint.layout import Layout
+    from agentmerge.files.layout import Layout
     from agentmerge.synth.configs import Json
     from agentmerge.synth.shapes import Shape
 

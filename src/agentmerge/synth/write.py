@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentmerge.checkpoint.layout import plan_layout
+from agentmerge.files.layout import plan_layout
 from agentmerge.machine import available_cpus
 from agentmerge.synth.agents import check_at_least_one, densities_by_name
 from agentmerge.synth.fill import SynthSet
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from agentmerge.checkpoint.layout import Layout
+    from agentmerge.files.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Untidy checkpoints made alike: numbers, names, heads, rows, tokens, configs."""

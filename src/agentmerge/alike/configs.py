@@ -1,0 +1,186 @@
+"""Compare the configs, templates and other small files of base and agents. Knows no tensors."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agentmerge.alike.rope import rope, same_rope, shown_rope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
+"""What the shapes of the weights need not show, and yet makes another model of them."""
+ARCHITECTURE = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "hidden_act", "hidden_activation",
+    "rms_norm_eps", "layer_norm_eps", "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
+    "moe_intermediate_size", "norm_topk_prob", "sliding_window", "use_sliding_window", "attention_bias",
+    "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar",
+)  # fmt: skip
+LENGTHS = ("max_position_embeddings",)
+PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+UNLIMITED = 10**12
+"""transformers' "no limit" for a tokenizer is a number of 30 digits."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One setting that differs between the base and an agent."""
+
+    kind: str
+    """"rope", "heads", "architecture", "length", "template", "stop" or "processor"."""
+    text: str
+
+
+def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, Any]) -> list[Difference]:
+    """What an agent's config.json says otherwise than the base's; nothing where either has none.
+
+    Args:
+        name: of the agent.
+        base: its config.
+        agent: its config.
+    """
+    if not base or not agent:
+        return []
+    ours, theirs = text_section(base), text_section(agent)
+    found = []
+    if not same_rope(rope(ours), rope(theirs)):
+        text = f"agent '{name}' has rope {shown_rope(rope(theirs))}, base has {shown_rope(rope(ours))}"
+        found.append(Difference("rope", text))
+    kinds = [str(section.get("model_type", "")).removesuffix("_text") for section in (ours, theirs)]
+    if all(kinds) and kinds[0] != kinds[1]:
+        found.append(Difference("architecture", f"agent '{name}' has model_type {kinds[1]}, base has {kinds[0]}"))
+    for kind, keys in (("heads", HEADS), ("architecture", ARCHITECTURE), ("length", LENGTHS)):
+        for key in keys:
+            if ours.get(key) is not None and theirs.get(key) is not None and ours[key] != theirs[key]:
+                text = f"agent '{name}' has {key} {theirs[key]}, base has {ours[key]}"
+                found.append(Difference(kind, text))
+    return found
+
+
+def file_differences(name: str, base: Path, agent: Path, donor: str, tokenizer: Path) -> list[Difference]:
+    """What the small files of an agent say otherwise than the output's will.
+
+    Args:
+        name: of the agent.
+        base: folder of the base, whose files the output has.
+        agent: folder of the agent.
+        donor: whose tokenizer and template the output has: "base" or an agent's name.
+        tokenizer: folder of the donor.
+    """
+    return [
+        *_template(name, agent, donor, tokenizer),
+        *_length(name, agent, donor, tokenizer),
+        *_stops(name, base, agent),
+        *_processors(name, base, agent),
+    ]
+
+
+def chat_templates(folder: Path) -> dict[str, str]:
+    """The templates by name, the usual one as "default", wherever a folder keeps them; {} without one.
+
+    As transformers reads them: chat_template.jinja and additional_chat_templates/, else chat_template.json, else
+    tokenizer_config.json.
+    """
+    jinja = folder / "chat_template.jinja"
+    if jinja.exists():
+        more = sorted((folder / "additional_chat_templates").glob("*.jinja"))
+        return {"default": _text(jinja)} | {path.stem: _text(path) for path in more}
+    for file in ("chat_template.json", "tokenizer_config.json"):
+        found = _json(folder / file).get("chat_template")
+        if isinstance(found, str):
+            return {"default": found.strip()}
+        if isinstance(found, dict):
+            return {str(key): str(value).strip() for key, value in found.items()}
+        if isinstance(found, list):
+            named = [item for item in found if isinstance(item, dict)]
+            return {str(item.get("name")): str(item.get("template")).strip() for item in named}
+    return {}
+
+
+def missing_code(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    """The files of remote code that auto_map names and the folder lacks; code of other repositories aside."""
+    found = config.get("auto_map")
+    values = [str(v) for value in (found or {}).values() for v in (value if isinstance(value, list) else [value])]
+    files = {f"{value.partition('.')[0]}.py" for value in values if "--" not in value and re.match(r"\w+\.\w+", value)}
+    return sorted(file for file in files if not (folder / file).exists())
+
+
+def text_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model's part of a config."""
+    text = config.get("text_config")
+    return {**config, **text} if isinstance(text, dict) else config
+
+
+def _template(name: str, agent: Path, donor: str, tokenizer: Path) -> Iterator[Difference]:
+    ours, theirs = chat_templates(tokenizer), chat_templates(agent)
+    take = f"(inputs.tokenizer_from: {name} takes its tokenizer and template)"
+    who = "the base" if donor == "base" else f"agent '{donor}'"
+    if not theirs or ours == theirs:
+        return
+    if not ours:
+        yield Difference(
+            "template", f"agent '{name}' has a chat template and {who} has none: the output will have none {take}"
+        )
+        return
+    yield Difference(
+        "template", f"agent '{name}' has another chat template than {who}; the output has that of {who} {take}"
+    )
+
+
+def _length(name: str, agent: Path, donor: str, tokenizer: Path) -> Iterator[Difference]:
+    ours, theirs = (_json(folder / "tokenizer_config.json").get("model_max_length") for folder in (tokenizer, agent))
+    if not isinstance(ours, int | float) or not isinstance(theirs, int | float) or min(ours, theirs) > UNLIMITED:
+        return
+    if ours != theirs:
+        who = "base" if donor == "base" else f"agent '{donor}'"
+        yield Difference(
+            "length", f"agent '{name}' has model_max_length {theirs} in its tokenizer_config.json, {who} has {ours}"
+        )
+
+
+def _stops(name: str, base: Path, agent: Path) -> Iterator[Difference]:
+    ours, theirs = stop_ids(base), stop_ids(agent)
+    if ours is not None and theirs is not None and ours != theirs:
+        yield Difference(
+            "stop",
+            f"agent '{name}' stops at the tokens {sorted(theirs)}, the base at {sorted(ours)}, as the output will: if "
+            "its answers do not end, put the agent's into the output's generation_config.json",
+        )
+
+
+def stop_ids(folder: Path) -> frozenset[int] | None:
+    """The ids at which generation ends, one or several; None where no file says."""
+    for file in ("generation_config.json", "config.json"):
+        found = _json(folder / file).get("eos_token_id")
+        ids = found if isinstance(found, list) else [found]
+        if found is not None and all(isinstance(i, int) for i in ids):
+            return frozenset(ids)
+    return None
+
+
+def _processors(name: str, base: Path, agent: Path) -> Iterator[Difference]:
+    for file in PROCESSORS:
+        if (base / file).exists() and (agent / file).exists():
+            ours, theirs = _json(base / file), _json(agent / file)
+            keys = sorted(key for key in ours.keys() & theirs.keys() if ours[key] != theirs[key])
+            if keys:
+                text = f"agent '{name}' has another {file} ({', '.join(keys[:5])}); the output has the base's"
+                yield Difference("processor", text)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace").strip()
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A small file; {} where it is absent or can't be read: it is compared here, not used."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,1 +1,0 @@
-"""Bytes: safetensors in, safetensors out, side files beside them."""

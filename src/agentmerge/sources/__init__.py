@@ -1,0 +1,1 @@
+"""Who is read: the openers of every form a checkpoint comes in."""
