@@ -14,7 +14,7 @@ from pathlib import Path
 
 from run import machine, read_all, spread
 
-from agentmerge.engine.pipeline import probe
+from agentmerge.api import probe
 from agentmerge.recipe import Recipe
 from agentmerge.synth.write import synthesise
 

@@ -9,7 +9,7 @@ from agentmerge._version import __version__
 
 if TYPE_CHECKING:
     from agentmerge.api import check, merge, probe, sweep
-    from agentmerge.engine.check import CheckRecord
+    from agentmerge.engine.preflight import CheckRecord
     from agentmerge.errors import MergeError
     from agentmerge.methods.base import MergeMethod
     from agentmerge.methods.registry import register
@@ -21,7 +21,7 @@ _HOMES = {
     "merge": "api",
     "probe": "api",
     "sweep": "api",
-    "CheckRecord": "engine.check",
+    "CheckRecord": "engine.preflight",
     "Recipe": "recipe",
     "MergeMethod": "methods.base",
     "register": "methods.registry",

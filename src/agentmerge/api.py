@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.engine import check as checking
-from agentmerge.engine import pipeline
+from agentmerge.engine import preflight
+from agentmerge.engine.merge import merge_all, probe_one
+from agentmerge.engine.passes import nothing, of_a_report
 from agentmerge.errors import RecipeError
 from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
-    from agentmerge.engine.check import CheckRecord
+    from agentmerge.engine.passes import Questions
+    from agentmerge.engine.preflight import CheckRecord
     from agentmerge.engine.runner import Runner
     from agentmerge.progress import Watch
     from agentmerge.record import MergeRecord, ProbeRecord
@@ -43,7 +45,8 @@ def merge(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
-    return pipeline.merge(as_recipe(recipe), Path(out), overwrite=overwrite, full=full, runner=runner, watch=watch)
+    recipes = {Path(out): as_recipe(recipe)}
+    return merge_all(recipes, overwrite=overwrite, beside=_beside(full), runner=runner, watch=watch)[0]
 
 
 def sweep(
@@ -80,7 +83,7 @@ def sweep(
         raise RecipeError(f"sweep: no values for {field}, expected at least one.")
     recipes = {f"{field}={value}": base.with_method({field: value}) for value in values}
     folders = {Path(out) / name: found for name, found in recipes.items()}
-    records = pipeline.merge_all(folders, overwrite=overwrite, full=full, runner=runner, watch=watch)
+    records = merge_all(folders, overwrite=overwrite, beside=_beside(full), runner=runner, watch=watch)
     return dict(zip(recipes, records, strict=True))
 
 
@@ -105,7 +108,7 @@ def probe(
     Raises:
         MergeError: whatever the user can mend.
     """
-    return pipeline.probe(as_recipe(recipe), full=full, runner=runner, watch=watch)
+    return probe_one(as_recipe(recipe), beside=_beside(full), runner=runner, watch=watch)
 
 
 def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> CheckRecord:
@@ -120,7 +123,11 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> CheckRecord:
     Raises:
         RecipeError: the recipe itself is wrong.
     """
-    return checking.check(as_recipe(recipe))
+    return preflight.check(as_recipe(recipe))
+
+
+def _beside(full: bool) -> Questions:
+    return of_a_report if full else nothing
 
 
 def as_recipe(recipe: Recipe | Mapping[str, Any] | str | Path) -> Recipe:

@@ -32,6 +32,11 @@ class Role:
 BASE = Role()
 
 
+def role_of(name: str) -> Role:
+    """The role that a recipe and a record call `name`: "base" or an agent's name."""
+    return BASE if name == "base" else Role(name)
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """The place that a problem or a note is about; what is not known stays empty."""

@@ -26,7 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agentmerge import MergeError, merge
-from agentmerge.engine import local
+from agentmerge.engine import runner
 from agentmerge.files.positional import PAGE
 from agentmerge.kernels import cpu
 
@@ -79,7 +79,7 @@ def work(job: dict[str, Any], writing: int) -> None:
         def advance(self, nbytes: int) -> None:
             pass
 
-    local.time, local.COMMIT_SECONDS = SimpleNamespace(monotonic=itertools.count().__next__, sleep=time.sleep), 10
+    runner.time, runner.COMMIT_SECONDS = SimpleNamespace(monotonic=itertools.count().__next__), 10
     if job.get("die"):
         plant(*job["die"])
     try:

@@ -393,15 +393,15 @@ def test_float8_weights_without_a_scale_are_refused(tmp_path: Path) -> None:
 def test_a_source_that_changes_while_it_is_read_is_told(
     tiny: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentmerge.engine import pipeline
+    from agentmerge.engine import merge as engine
 
-    checked = pipeline.check_agents
+    checked = engine.check_agents
 
     def touch_then_check(*arguments: Any) -> Any:
         (tiny.agents["tool"] / "model.safetensors").touch()
         return checked(*arguments)
 
-    monkeypatch.setattr(pipeline, "check_agents", touch_then_check)
+    monkeypatch.setattr(engine, "check_agents", touch_then_check)
     message = refused(tiny.recipe("ram+"), tmp_path / "out", SourceError)
     assert "changed while in use" in message
     assert marked_refused(tmp_path / "out", message)

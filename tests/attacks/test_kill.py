@@ -24,7 +24,7 @@ STAGING = "agentmerge.files.staging"
 JOURNAL = "agentmerge.files.journal"
 
 STAGES: list[tuple[str, int, str]] = [
-    ("agentmerge.engine.plan:Plan._decide", 1, "after"),
+    ("agentmerge.engine.preflight:plan_of", 1, "after"),
     (f"{STAGING}:Staging.create", 1, "after"),
     ("os:pwrite", 1, "within"),  # the journal's first line
     (f"{JOURNAL}:Journal.begin", 1, "after"),
@@ -36,7 +36,7 @@ STAGES: list[tuple[str, int, str]] = [
     *((f"{JOURNAL}:write_from", n, when) for n in (2, 3, 10, 16) for when in ("before", "after")),
     *((f"{WRITER}:Writer.write", n, when) for n in (1, 2, 40, 84) for when in ("before", "after")),
     *(("os:pwrite", n, "within") for n in range(8, 110, 14)),
-    ("agentmerge.engine.pipeline:record_of", 1, "before"),
+    ("agentmerge.engine.merge:record_of", 1, "before"),
     (f"{WRITER}:Writer.finish", 1, "before"),
     *((f"{WRITER}:write_file", n, when) for n in (1, 2, 3, 4) for when in ("before", "after")),
     *(("pathlib:Path.rename", n, when) for n in (1, 2, 3) for when in ("before", "after")),

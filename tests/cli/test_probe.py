@@ -29,7 +29,7 @@ def test_probe_prints_json_for_machines(run, sources):
 
 @pytest.mark.parametrize("option", ["--json", "--html"])
 def test_a_file_that_cannot_be_written_is_told_before_the_work(run, sources, tmp_path, monkeypatch, option):
-    monkeypatch.setattr("agentmerge.engine.pipeline.probe", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr("agentmerge.api.probe", lambda *_, **__: pytest.fail("it began"))
     ran = run("probe", *sources, option, str(tmp_path / "nowhere" / "file"))
     assert ran.code == 2
     assert "there is no folder" in ran.err

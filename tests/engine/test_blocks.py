@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentmerge import Recipe, merge
-from agentmerge.engine.blocks import Buffers, read_stack
-from agentmerge.engine.plan import Plan
+from agentmerge.engine.blocks import Buffers, read_rows
+from agentmerge.engine.estimate import blocks
+from agentmerge.engine.preflight import planned
 from agentmerge.errors import SourceError
 from agentmerge.files import reading
 from agentmerge.testing import make_agents
 
 if TYPE_CHECKING:
-    from agentmerge.engine.plan import Task
+    from agentmerge.engine.plan import Job, Plan
     from agentmerge.tensors import Block
     from agentmerge.testing import Sources
 
@@ -38,28 +39,28 @@ def test_the_output_is_the_same_without_the_compiled_reads(
 @pytest.mark.parametrize("cut", ["base", "code", "tool"])
 def test_a_source_that_is_cut_while_it_is_read_is_named(tmp_path: Path, cut: str) -> None:
     sources = make_agents(tmp_path)
-    with Plan(Recipe.parse(sources.recipe("ram"))) as plan:
-        blocks = [(task, block) for task in plan.merged for block in plan.blocks(task)]
-        read_stack(plan, *blocks[0], Buffers(), blocks[1])  # opens the files
+    with planned(Recipe.parse(sources.recipe("ram"))) as plan:
+        parts = [(job, block) for job in plan.merged for block in blocks(job, 4096)]
+        read_rows(plan, *parts[0], Buffers(), parts[1])  # opens the files
         folder = sources.base if cut == "base" else sources.agents[cut]
         os.truncate(folder / "model.safetensors", 5000)
         with pytest.raises(SourceError, match=str(folder / "model.safetensors")):
-            read_all(plan, blocks)
+            read_all(plan, parts)
 
 
 @pytest.mark.skipif(not OPEN.exists(), reason="this system does not list open files")
 def test_every_file_is_closed_after_an_error(tmp_path: Path) -> None:
     sources, before = make_agents(tmp_path), len(list(OPEN.iterdir()))
-    with Plan(Recipe.parse(sources.recipe("ram"))) as plan:
-        blocks = [(task, block) for task in plan.merged for block in plan.blocks(task)]
-        read_stack(plan, *blocks[0], Buffers())
+    with planned(Recipe.parse(sources.recipe("ram"))) as plan:
+        parts = [(job, block) for job in plan.merged for block in blocks(job, 4096)]
+        read_rows(plan, *parts[0], Buffers())
         assert len(list(OPEN.iterdir())) > before
         os.truncate(sources.agents["tool"] / "model.safetensors", 5000)
         with pytest.raises(SourceError):
-            read_all(plan, blocks)
+            read_all(plan, parts)
     assert len(list(OPEN.iterdir())) == before
 
 
-def read_all(plan: Plan, blocks: list[tuple[Task, Block]]) -> None:
-    for task, block in blocks:
-        read_stack(plan, task, block, Buffers(), blocks[-1])
+def read_all(plan: Plan, parts: list[tuple[Job, Block]]) -> None:
+    for job, block in parts:
+        read_rows(plan, job, block, Buffers(), parts[-1])

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.engine.ledger import Ledger, joined, pieces
+from agentmerge.engine.ledger import Ledger, gaps, joined
 from agentmerge.survey.overlap import Overlap
 from agentmerge.tensors import Block, Stack
 from agentmerge.testing import random_stack
 
 QUESTION = Overlap()
 STACK = random_stack(1, elements=1000)
+NAME = STACK.block.tensor.name
 
 
 def block(start: int, stop: int) -> Block:
@@ -44,26 +45,26 @@ def test_killed_and_gone_on_it_adds_up_to_the_same(
     journal: list[dict[str, Any]] = []
     first = Ledger("map", [QUESTION], (), journal.extend)
     for i, (start, stop) in enumerate(parts[:killed]):
-        first.add(block(start, stop), answers(start, stop))
+        first.add(NAME, block(start, stop), answers(start, stop))
         if i in flushes:
             first.flush()
     entries = json.loads(json.dumps(journal))
     again = Ledger("map", [QUESTION], entries)
-    name = STACK.block.tensor.name
-    for start, stop, _ in list(pieces([again.done(name)], 1000)):
-        again.add(block(start, stop), answers(start, stop))
+
+    for start, stop, _ in list(gaps([again.done(NAME)], 1000)):
+        again.add(NAME, block(start, stop), answers(start, stop))
     again.flush()
-    assert again.done(name) == [(0, 1000)]
+    assert again.done(NAME) == [(0, 1000)]
     assert again.survey.total(QUESTION) == QUESTION.observe(STACK)
-    assert again.survey.at(name, QUESTION) == QUESTION.observe(STACK)
+    assert again.survey.at(NAME, QUESTION) == QUESTION.observe(STACK)
 
 
 def test_what_was_added_but_not_flushed_is_not_finished() -> None:
     ledger = Ledger("map", [QUESTION], (), lambda entries: None)
-    ledger.add(block(0, 10), answers(0, 10))
-    assert ledger.done(STACK.block.tensor.name) == []
+    ledger.add(NAME, block(0, 10), answers(0, 10))
+    assert ledger.done(NAME) == []
     ledger.flush()
-    assert ledger.done(STACK.block.tensor.name) == [(0, 10)]
+    assert ledger.done(NAME) == [(0, 10)]
 
 
 def test_a_commit_that_fails_finishes_nothing() -> None:
@@ -71,17 +72,17 @@ def test_a_commit_that_fails_finishes_nothing() -> None:
         raise OSError("no space")
 
     ledger = Ledger("map", [QUESTION], (), full)
-    ledger.add(block(0, 10), answers(0, 10))
+    ledger.add(NAME, block(0, 10), answers(0, 10))
     with pytest.raises(OSError, match="no space"):
         ledger.flush()
-    assert ledger.done(STACK.block.tensor.name) == []
+    assert ledger.done(NAME) == []
     assert not ledger.survey.knows(QUESTION)
 
 
 def test_entries_of_other_passes_are_passed_over() -> None:
-    entry = {"phase": "fold 0", "tensor": STACK.block.tensor.name, "ranges": [[0, 1000]], "answers": {"unknown": 1}}
+    entry = {"phase": "fold 0", "tensor": NAME, "ranges": [[0, 1000]], "answers": {"unknown": 1}}
     ledger = Ledger("map", [QUESTION], [entry])
-    assert ledger.done(STACK.block.tensor.name) == []
+    assert ledger.done(NAME) == []
 
 
 def test_an_empty_flush_commits_nothing() -> None:
@@ -101,12 +102,12 @@ def test_an_empty_flush_commits_nothing() -> None:
         ([[(0, 20)], [(0, 20)]], []),
     ],
 )
-def test_pieces_are_what_some_ledger_has_not_finished(done: Any, expected: Any) -> None:
-    assert list(pieces(done, 20)) == expected
+def test_gaps_are_what_some_ledger_has_not_finished(done: Any, expected: Any) -> None:
+    assert list(gaps(done, 20)) == expected
 
 
 def test_a_tensor_without_elements_has_no_piece() -> None:
-    assert list(pieces([[], []], 0)) == []
+    assert list(gaps([[], []], 0)) == []
 
 
 @pytest.mark.parametrize(

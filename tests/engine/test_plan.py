@@ -1,4 +1,4 @@
-"""A plan decides everything from headers: tasks, blocks, places, sizes; it reads no tensor."""
+"""A plan decides everything from headers: jobs, blocks, places, sizes; it reads no tensor."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ import numpy as np
 import pytest
 
 from agentmerge import Recipe
-from agentmerge.engine.plan import RESIDENT, Plan
+from agentmerge.engine import estimate
+from agentmerge.engine.estimate import RESIDENT, blocks
+from agentmerge.engine.preflight import check_output, planned
 from agentmerge.errors import OutputError, SourceError
 from agentmerge.sources.folder import FolderCheckpoint
 from agentmerge.tensors import LEAF
 from agentmerge.testing import CONFIG, Sources, make_agents, random_base, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from agentmerge.engine.plan import Plan
 
 NORM = "model.norm.weight"
 
 
-def planned(sources: Sources, method: Any = "ram+", **sections: Any) -> Plan:
-    return Plan(Recipe.parse(sources.recipe(method, **sections)))
+def plan_for(sources: Sources, method: Any = "ram+", **sections: Any) -> AbstractContextManager[Plan]:
+    return planned(Recipe.parse(sources.recipe(method, **sections)))
 
 
 def test_a_plan_reads_no_tensor(tiny: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,35 +34,37 @@ def test_a_plan_reads_no_tensor(tiny: Sources, monkeypatch: pytest.MonkeyPatch) 
         raise AssertionError("a plan reads headers only")
 
     monkeypatch.setattr(FolderCheckpoint, "read", read)
-    with planned(tiny) as plan:
+    with plan_for(tiny) as plan:
         assert len(plan.merged) == 5
-        assert plan.output_bytes > plan.input_bytes / 4
-        assert plan.memory_bytes > 0
+        assert estimate.output_bytes(plan) > estimate.input_bytes(plan) / 4
+        assert estimate.memory_bytes(plan) > 0
 
 
-def test_every_tensor_has_a_task_in_the_bases_order(tiny: Sources) -> None:
-    with planned(tiny) as plan:
-        assert [task.tensor.name for task in plan.tasks] == list(read_checkpoint(tiny.base))
+def test_every_tensor_has_a_job_in_the_bases_order(tiny: Sources) -> None:
+    with plan_for(tiny) as plan:
+        assert [job.name for job in plan.jobs] == list(read_checkpoint(tiny.base))
         assert plan.names == ("code", "memory", "tool")
 
 
 @pytest.mark.parametrize("block_size", [4096, 5000, 100_000, 10**9])
 def test_blocks_cover_every_element_once_at_multiples_of_the_leaf(tiny: Sources, block_size: int) -> None:
-    with planned(tiny, run={"block_size": block_size}) as plan:
-        for task in plan.tasks:
-            blocks = list(plan.blocks(task))
-            assert [block.start for block in blocks] == [0, *(block.stop for block in blocks[:-1])]
-            assert blocks[-1].stop == task.tensor.elements
-            assert all(block.start % LEAF == 0 for block in blocks)
-            assert all(block.elements * 2 <= max(block_size, 2 * LEAF) for block in blocks)
+    with plan_for(tiny, run={"block_size": block_size}) as plan:
+        for job in plan.jobs:
+            found = list(blocks(job, block_size))
+            assert [block.start for block in found] == [0, *(block.stop for block in found[:-1])]
+            assert found[-1].stop == job.tensor.elements
+            assert all(block.start % LEAF == 0 for block in found)
+            assert all(block.elements * 2 <= max(block_size, 2 * LEAF) for block in found)
 
 
 def test_blocks_shrink_where_many_workers_hold_many_agents(tiny: Sources) -> None:
     sizes = []
     for workers in (1, 2, 16, 100, 1000):
-        with planned(tiny, run={"workers": workers}) as plan:
-            sizes.append(plan.block_size)
-            buffers = plan.memory_bytes - RESIDENT  # the tiny tensors fill no block, so at most what blocks would take
+        with plan_for(tiny, run={"workers": workers}) as plan:
+            sizes.append(estimate.block_size(plan))
+            buffers = (
+                estimate.memory_bytes(plan) - RESIDENT
+            )  # the tiny tensors fill no block, so at most what blocks would take
             assert buffers <= 1 << 30
     assert sizes[:3] == [8 << 20, 8 << 20, 8 << 20]
     assert sizes[3:] == [(1 << 30) * 2 // (100 * (4 * 2 + 4)), 1 << 20]
@@ -67,29 +74,29 @@ def test_importance_counts_among_what_a_block_takes(tiny: Sources, tmp_path: Pat
     drawn = {name: np.ones(array.shape, np.float32) for name, array in read_checkpoint(tiny.base).items()}
     folder = write_checkpoint(tmp_path / "importance", drawn, config={})
     agents = {name: {"source": str(path), "importance": str(folder)} for name, path in tiny.agents.items()}
-    with planned(tiny, "fisher", agents=agents, run={"workers": 50}) as plan:
-        assert plan.block_size == (1 << 30) * 2 // (50 * (4 * 2 + 3 * 4 + 4))
+    with plan_for(tiny, "fisher", agents=agents, run={"workers": 50}) as plan:
+        assert estimate.block_size(plan) == (1 << 30) * 2 // (50 * (4 * 2 + 3 * 4 + 4))
 
 
 def test_blocks_of_a_part_begin_and_end_with_it(tiny: Sources) -> None:
-    with planned(tiny, run={"block_size": 4096}) as plan:
-        task = plan.tasks[1]
-        blocks = list(plan.blocks(task, 2 * LEAF, task.tensor.elements))
-        assert blocks[0].start == 2 * LEAF
-        assert blocks[-1].stop == task.tensor.elements
+    with plan_for(tiny, run={"block_size": 4096}) as plan:
+        job = plan.jobs[1]
+        found = list(blocks(job, 4096, 2 * LEAF, job.tensor.elements))
+        assert found[0].start == 2 * LEAF
+        assert found[-1].stop == job.tensor.elements
 
 
 def test_a_tensor_without_elements_has_no_block(tmp_path: Path) -> None:
     sources = make_agents(tmp_path, base={**random_base(0), "none": np.zeros((0, 4), np.float32)})
-    with planned(sources) as plan:
-        assert [list(plan.blocks(task)) for task in plan.tasks if task.tensor.name == "none"] == [[]]
+    with plan_for(sources) as plan:
+        assert [list(blocks(job, 4096)) for job in plan.jobs if job.name == "none"] == [[]]
 
 
 def test_auto_workers_are_few_and_explicit_ones_are_kept(tiny: Sources) -> None:
-    with planned(tiny) as plan:
-        assert 1 <= plan.workers <= 16
-    with planned(tiny, run={"workers": 37}) as plan:
-        assert plan.workers == 37
+    with plan_for(tiny) as plan:
+        assert 1 <= estimate.workers(plan) <= 16
+    with plan_for(tiny, run={"workers": 37}) as plan:
+        assert estimate.workers(plan) == 37
 
 
 @pytest.mark.parametrize(
@@ -97,17 +104,17 @@ def test_auto_workers_are_few_and_explicit_ones_are_kept(tiny: Sources) -> None:
 )
 def test_the_output_has_the_wanted_dtype_and_integers_keep_theirs(tmp_path: Path, wanted: str, stored: str) -> None:
     sources = make_agents(tmp_path, base={**random_base(0), "ids": np.arange(3)})
-    with planned(sources, output={"dtype": wanted}) as plan:
+    with plan_for(sources, output={"dtype": wanted}) as plan:
         places = plan.layout.places
         assert places[NORM].spec.dtype == stored
         assert places["ids"].spec.dtype == "I64"
-        assert {task.cast.dtype for task in plan.merged} == {stored}
+        assert {job.cast.dtype for job in plan.merged} == {stored}
 
 
 def test_what_is_copied_says_why(tmp_path: Path) -> None:
     sources = make_agents(tmp_path, base={**random_base(0), "ids": np.arange(3)})
-    with planned(sources, rules=[{"tensors": "*norm*", "take": "tool"}]) as plan:
-        copied = {task.tensor.name: (task.taken_from, task.reason) for task in plan.tasks if task.method is None}
+    with plan_for(sources, rules=[{"tensors": "*norm*", "take": "tool"}]) as plan:
+        copied = {job.name: (job.taken_from, job.reason) for job in plan.jobs if job.method is None}
     assert copied == {NORM: ("tool", "rules.0 takes it from 'tool'"), "ids": ("base", "I64 tensors are not merged")}
 
 
@@ -116,16 +123,17 @@ def test_taking_from_an_agent_that_lacks_the_tensor_takes_the_bases(tiny: Source
     del tensors[NORM]
     write_checkpoint(tiny.agents["tool"], tensors)
     rules = [{"tensors": "*norm*", "take": "tool"}]
-    with planned(tiny, rules=rules, inputs={"missing": "base"}) as plan:
-        assert next(task.taken_from for task in plan.tasks if task.tensor.name == NORM) == "base"
+    with plan_for(tiny, rules=rules, inputs={"missing": "base"}) as plan:
+        assert plan.job(NORM).taken_from == "base"
 
 
-def test_what_no_task_reads_need_not_match(tiny: Sources) -> None:
+def test_what_no_job_reads_need_not_match(tiny: Sources) -> None:
     tensors = read_checkpoint(tiny.agents["tool"])
     tensors[NORM] = np.zeros((3, 3), np.int64)
     write_checkpoint(tiny.agents["tool"], tensors)
     for rule in ({"take": "base"}, {"take": "code"}, {"skip": "tool"}):
-        planned(tiny, rules=[{"tensors": "*norm*", **rule}]).close()
+        with plan_for(tiny, rules=[{"tensors": "*norm*", **rule}]) as plan:
+            assert plan.alignment.lacking == {}
 
 
 def test_warnings_name_unused_rules_stray_shards_and_left_out_tensors(tiny: Sources) -> None:
@@ -134,20 +142,20 @@ def test_warnings_name_unused_rules_stray_shards_and_left_out_tensors(tiny: Sour
     (tiny.base / "stray.safetensors").write_bytes((tiny.agents["tool"] / "model.safetensors").read_bytes())
     tensors = {**read_checkpoint(tiny.agents["code"]), "value_head": np.zeros(3, np.float32)}
     write_checkpoint(tiny.agents["code"], tensors)
-    with planned(tiny, rules=[{"tensors": "*.norn.*", "take": "base"}], inputs={"extra": "ignore"}) as plan:
-        text = "\n".join(plan.warnings)
+    with plan_for(tiny, rules=[{"tensors": "*.norn.*", "take": "base"}], inputs={"extra": "ignore"}) as plan:
+        text = "\n".join(map(str, plan.notes))
     assert "rule '*.norn.*' matches no tensor" in text
     assert "not part of the checkpoint, ignored: stray.safetensors" in text
     assert "agent 'code': 1 tensors that the base lacks are left out" in text
 
 
-def test_a_tied_head_has_no_task_but_a_second_place(tmp_path: Path) -> None:
+def test_a_tied_head_has_no_job_but_a_second_place(tmp_path: Path) -> None:
     base = random_base(0)
     base["lm_head.weight"] = base["model.embed_tokens.weight"]
     sources = make_agents(tmp_path, base=base, config={**CONFIG, "tie_word_embeddings": True})
-    with planned(sources) as plan:
-        assert "lm_head.weight" not in {task.tensor.name for task in plan.tasks}
-        embedding = next(task for task in plan.tasks if task.tensor.name == "model.embed_tokens.weight")
+    with plan_for(sources) as plan:
+        assert "lm_head.weight" not in {job.name for job in plan.jobs}
+        embedding = plan.job("model.embed_tokens.weight")
         assert [place.spec.name for place in embedding.places] == ["model.embed_tokens.weight", "lm_head.weight"]
         assert "lm_head.weight" in plan.layout.places
 
@@ -156,20 +164,20 @@ def test_a_tied_head_has_no_task_but_a_second_place(tmp_path: Path) -> None:
 def test_only_a_config_that_says_true_ties(tmp_path: Path, tied: Any) -> None:
     base = random_base(0)
     sources = make_agents(tmp_path, base=base, config={**CONFIG, "tie_word_embeddings": tied})
-    with planned(sources) as plan:
-        assert plan.tied is None
+    with plan_for(sources) as plan:
+        assert plan.family.tied is None
 
 
 def test_a_nested_text_config_ties_too(tmp_path: Path) -> None:
     base = random_base(0)
     base["lm_head.weight"] = base["model.embed_tokens.weight"]
     sources = make_agents(tmp_path, base=base, config={"text_config": {"tie_word_embeddings": True}})
-    with planned(sources) as plan:
-        assert plan.tied is not None
+    with plan_for(sources) as plan:
+        assert plan.family.tied is not None
 
 
 def test_the_identity_of_sources_tells_files_sizes_times_and_headers(tiny: Sources) -> None:
-    with planned(tiny) as plan:
+    with plan_for(tiny) as plan:
         found = plan.identities()
     assert list(found) == ["base", "code", "memory", "tool"]
     assert found["tool"]["source"] == str(tiny.agents["tool"])
@@ -178,7 +186,7 @@ def test_the_identity_of_sources_tells_files_sizes_times_and_headers(tiny: Sourc
 
 def test_the_scope_depends_on_agents_tensors_and_who_is_absent_but_not_on_the_method(tiny: Sources) -> None:
     def scope(method: Any = "ram+", **sections: Any) -> str:
-        with planned(tiny, method, **sections) as plan:
+        with plan_for(tiny, method, **sections) as plan:
             return plan.scope_id
 
     assert scope() == scope("ram") == scope({"name": "ram+s", "rescale": 0.3}, seed=3)
@@ -191,7 +199,7 @@ def test_the_scope_depends_on_agents_tensors_and_who_is_absent_but_not_on_the_me
 
 
 def test_a_source_that_changed_since_is_told(tiny: Sources) -> None:
-    with planned(tiny) as plan:
+    with plan_for(tiny) as plan:
         plan.restat()
         (tiny.agents["code"] / "model.safetensors").touch()
         with pytest.raises(SourceError, match="changed while in use"):
@@ -199,12 +207,12 @@ def test_a_source_that_changed_since_is_told(tiny: Sources) -> None:
 
 
 def test_the_output_must_lie_apart_from_the_sources(tiny: Sources, tmp_path: Path) -> None:
-    with planned(tiny) as plan:
-        plan.check_output(tmp_path / "out")
-        plan.check_output(tiny.base.parent / "base2")
+    with plan_for(tiny) as plan:
+        check_output(plan, tmp_path / "out")
+        check_output(plan, tiny.base.parent / "base2")
         for out in (tiny.base, tiny.base / "x", tiny.base.parent, tiny.agents["tool"] / ".." / "tool" / "y"):
             with pytest.raises(OutputError, match="lies in, or holds"):
-                plan.check_output(out)
+                check_output(plan, out)
 
 
 def test_a_failing_plan_closes_what_it_opened(tiny: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +222,6 @@ def test_a_failing_plan_closes_what_it_opened(tiny: Sources, monkeypatch: pytest
     closed: list[str] = []
     close = FolderCheckpoint.close
     monkeypatch.setattr(FolderCheckpoint, "close", lambda self: closed.append(self.source) or close(self))
-    with pytest.raises(ValueError, match="lacks 1"):
-        planned(tiny)
+    with pytest.raises(ValueError, match="lacks 1"), plan_for(tiny):
+        pass
     assert len(closed) == 4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentmerge import merge, sweep
-from agentmerge.engine import local
+from agentmerge.engine import runner
 from agentmerge.errors import OutputError, RecipeError
 from agentmerge.progress import Silent
 from agentmerge.testing import Sources, assert_same_tensors, read_checkpoint
@@ -41,7 +41,7 @@ class KillInMap(Silent):
 
 @pytest.fixture(autouse=True)
 def commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "COMMIT_SECONDS", -1.0)
+    monkeypatch.setattr(runner, "COMMIT_SECONDS", -1.0)
 
 
 def killed(recipe: object, out: Path, *, full: bool) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from agentmerge import merge
 from agentmerge.cli.tables import plan_summary
-from agentmerge.engine import cost
-from agentmerge.engine.plan import RESIDENT, Plan
+from agentmerge.engine import estimate
+from agentmerge.engine.estimate import RESIDENT
+from agentmerge.engine.preflight import planned
 from agentmerge.errors import RecipeError
 from agentmerge.kernels import matrix
 from agentmerge.kernels.matrix import Arrays, Interference, TorchArrays, descend, solve
@@ -344,7 +345,7 @@ def test_work_above_the_limit_is_refused_before_a_byte_is_written(tiny: Sources,
 def test_slow_work_starts_when_it_is_allowed_or_has_a_gpu(
     tiny: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "LIMIT", 1.0)
+    monkeypatch.setattr(estimate, "LIMIT", 1.0)
     method = {"name": "wudi", "steps": 2}
     with pytest.raises(RecipeError, match="allow_slow"):
         merge(tiny.recipe(method), tmp_path / "refused")
@@ -367,7 +368,7 @@ def test_a_gpu_that_is_asked_for_and_missing_is_told(tiny: Sources, tmp_path: Pa
     ],
 )
 def test_a_dry_run_shows_the_cost_where_there_is_one(tiny: Sources, tmp_path: Path, method: Any, line: str) -> None:
-    with Plan(Recipe.parse(tiny.recipe(method))) as plan:
+    with planned(Recipe.parse(tiny.recipe(method))) as plan:
         shown = [text for text in plan_summary(plan, tmp_path / "out").splitlines() if text.startswith("cost")]
     assert len(shown) == (line is not None)
     assert all(text.endswith(line) for text in shown)
@@ -377,12 +378,12 @@ def test_the_memory_estimate_counts_whole_tensors_and_the_solver(tmp_path: Path)
     sources = make_agents(tmp_path / "in", base={LINEAR: np.ones((3000, 200), np.float32)})
     beside = {}
     for method in ("ram", "wudi"):
-        with Plan(Recipe.parse(sources.recipe(method, run={"workers": 2, "block_size": 4096}))) as plan:
-            beside[method] = plan.memory_bytes - RESIDENT
+        with planned(Recipe.parse(sources.recipe(method, run={"workers": 2, "block_size": 4096}))) as plan:
+            beside[method] = estimate.memory_bytes(plan) - RESIDENT
             solver = plan.merged[0].method.working_bytes(plan.merged[0].tensor, 3)
             assert bool(solver) == (method == "wudi")
     assert beside["ram"] == 2 * LEAF * 4 * 5  # 2 workers: base, 3 agents, the stored result
-    assert beside["wudi"] == 2 * 600_000 * 4 * 6 + solver  # whole, and the result before the cast
+    assert beside["wudi"] == 600_000 * 4 * 6 + solver  # one at a time: whole, and the result before the cast
     assert solver == 4 * (600_000 * (3 + 7) + 2 * 200**2)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import agentmerge
 from agentmerge.cli import main
-from agentmerge.engine.check import CheckRecord, Finding
+from agentmerge.engine.preflight import CheckRecord, Finding
+from agentmerge.errors import BASE, Problem, Where
 from agentmerge.sources.folder import FolderCheckpoint
 from agentmerge.synth.write import synthesise
 from tests.symptoms.conftest import NORM, Case, model, tokenizer, trained, words
@@ -104,20 +105,12 @@ def test_other_dtypes_are_a_note(case: Case) -> None:
     assert (finding.severity, finding.found) == ("note", "agent 'code' stores F32, the base BF16")
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("x: found 3, expected 4. Do this. And that.", ("x: found 3", "4", "Do this. And that.")),
-        ("x differs; expected the same. Set a: b.", ("x differs", "the same", "Set a: b.")),
-        ("x has 3.\nExpected 4. Do it.", ("x has 3", "4", "Do it.")),
-        ("x is odd", ("x is odd", "", "")),
-        ("x is odd. Put it right.", ("x is odd", "", "Put it right.")),
-        ("base: x is odd: v1.2 is there", ("x is odd: v1.2 is there", "", "")),
-    ],
-)
-def test_a_message_is_taken_apart(text: str, parts) -> None:
-    finding = Finding.of("error", "base", text)
-    assert (finding.found, finding.expected, finding.todo) == parts
+def test_a_finding_says_its_place_once() -> None:
+    problem = Problem("base: x is odd: v1.2 is there;", expected="even", todo="Do it.", where=Where(BASE))
+    finding = Finding.of("error", problem)
+    assert (finding.where, finding.found, finding.expected, finding.todo) == (
+        "base", "x is odd: v1.2 is there", "even", "Do it.",
+    )  # fmt: skip
 
 
 # the command

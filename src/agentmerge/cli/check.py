@@ -9,7 +9,7 @@ import typer
 from agentmerge.cli import options as o
 
 if TYPE_CHECKING:
-    from agentmerge.engine.check import CheckRecord
+    from agentmerge.engine.preflight import CheckRecord
 
 
 def check(

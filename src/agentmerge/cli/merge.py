@@ -62,7 +62,7 @@ def merge(
     from agentmerge.cli.console import Bar, say, tell_warnings
     from agentmerge.cli.reports import write_reports
     from agentmerge.cli.tables import merge_summary, plan_summary
-    from agentmerge.engine.plan import Plan
+    from agentmerge.engine.preflight import check_output, planned
 
     wanted = o.build_recipe(
         recipe,
@@ -84,10 +84,10 @@ def merge(
         },
     )
     if dry_run:
-        with Plan(wanted) as plan:
-            plan.check_output(out)
+        with planned(wanted) as plan:
+            check_output(plan, out)
             say(plan_summary(plan, out), as_json=json, quiet=quiet)
-            tell_warnings(plan.warnings, quiet)
+            tell_warnings(map(str, plan.notes), quiet)
         return
     try:
         with Bar(quiet) as bar:

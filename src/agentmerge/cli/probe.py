@@ -41,10 +41,10 @@ def probe(
     quiet: o.Quiet = False,
 ) -> None:
     """See what the agents changed, without writing a model."""
+    from agentmerge.api import probe as run
     from agentmerge.cli.console import Bar, say, tell_warnings
     from agentmerge.cli.reports import check_places, write_reports
     from agentmerge.cli.tables import probe_tables
-    from agentmerge.engine.pipeline import probe as run
 
     wanted = o.build_recipe(
         recipe,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from agentmerge.cli.sizes import format_size
-from agentmerge.engine.cost import cost_line
+from agentmerge.engine import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,22 +110,23 @@ def record_tables(record: MergeRecord) -> list[Any]:
 
 def plan_summary(plan: Plan, out: Path) -> str:
     """What a merge would do, from headers alone."""
-    elements = sum(task.tensor.elements for task in plan.merged)
     parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    copied = [task for task in plan.tasks if task.method is None]
-    tied = f"; {plan.tied.head} is tied to {plan.tied.embedding} and counts once" if plan.tied else ""
+    copied = [job for job in plan.jobs if job.method is None]
+    pair, agents = plan.family.tied, plan.family.agents
+    tied = f"; {pair.head} is tied to {pair.embedding} and counts once" if pair else ""
+    needed = format_size(estimate.output_bytes(plan))
     shards = len(plan.layout.shards)
     lines = [
-        f"base    {plan.base.source}",
-        *(f"agent   {n} = {a.source} (weight {plan.recipe.agents[n].weight:g})" for n, a in plan.agents.items()),
+        f"base    {plan.family.base.source}",
+        *(f"agent   {n} = {a.source} (weight {plan.recipe.agents[n].weight:g})" for n, a in agents.items()),
         f"method  {plan.recipe.method!r}",
-        f"tensors {len(plan.merged)} merged ({elements:,} elements), {len(copied)} copied{tied}",
-        f"read    {format_size(plan.input_bytes)} per pass",
-        f"write   {format_size(plan.output_bytes)} in {shards} file{'s' if shards > 1 else ''} to {out}",
-        f"disk    {format_size(plan.output_bytes)} needed, {format_size(shutil.disk_usage(parent).free)} free",
-        f"memory  about {format_size(plan.memory_bytes)} with {plan.workers} workers and blocks of "
-        f"{format_size(plan.block_size)}",
-        *([f"cost    {cost}"] if (cost := cost_line(plan)) else []),
+        f"tensors {len(plan.merged)} merged ({plan.elements:,} elements), {len(copied)} copied{tied}",
+        f"read    {format_size(estimate.input_bytes(plan))} per pass",
+        f"write   {needed} in {shards} file{'s' if shards > 1 else ''} to {out}",
+        f"disk    {needed} needed, {format_size(shutil.disk_usage(parent).free)} free",
+        f"memory  about {format_size(estimate.memory_bytes(plan))} with {estimate.workers(plan)} workers and blocks of "
+        f"{format_size(estimate.block_size(plan))}",
+        *([f"cost    {cost}"] if (cost := estimate.cost_line(plan)) else []),
     ]  # fmt: skip
     return "\n".join(lines)
 

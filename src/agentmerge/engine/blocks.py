@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.errors import DataError
+from agentmerge.errors import DataError, Role, Where
 from agentmerge.files import reading
 from agentmerge.files.positional import PAGE, aligned_empty
 from agentmerge.kernels.call import GIVEN, Rule
@@ -18,181 +18,170 @@ from agentmerge.survey.rounding import Rounding, RoundingCounts
 from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from agentmerge.engine.ledger import Answers
-    from agentmerge.engine.plan import Plan, Task
+    from agentmerge.engine.plan import Job, Plan
     from agentmerge.methods.base import MergeMethod
-    from agentmerge.sources.folder import Opened
-    from agentmerge.survey.statistic import AfterStatistic, Survey
+    from agentmerge.survey.statistic import Foldable, Survey
     from agentmerge.tensors import Array, Cast
 
-    Ahead = tuple[Task, Block] | None
+    Ahead = tuple[Job, Block] | None
+    Span = tuple[int, int, int]
+
+OUTPUT = -1
+"""The buffer of the output, beside those of the rows."""
 
 
 class Buffers:
-    """The memory of one worker, a row per source and one for the output, made once and used again."""
+    """The memory of one worker, one buffer per row of a stack and one for the output, made once and used again."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, Array] = {}
+        self._held: dict[int, Array] = {}
 
-    def take(self, row: str, dtype: str, elements: int, phase: int = 0) -> Array:
-        """An uninitialised array [elements] in a row's memory; what the row held before is gone.
+    def take(self, number: int, dtype: str, elements: int, phase: int = 0) -> Array:
+        """An uninitialised array [elements] in a buffer; what it held before is gone.
 
         Args:
-            row: which memory.
+            number: which buffer.
             dtype: safetensors spelling.
             elements: of the array.
             phase: bytes by which it starts behind a page boundary, a multiple of the item size.
         """
         nbytes = elements * DTYPES[dtype].itemsize
-        if row not in self._rows or self._rows[row].size < nbytes + phase:
-            self._rows[row] = aligned_empty(nbytes + PAGE)
-        return self._rows[row][phase : phase + nbytes].view(DTYPES[dtype])
+        if number not in self._held or self._held[number].size < nbytes + phase:
+            self._held[number] = aligned_empty(nbytes + PAGE)
+        return self._held[number][phase : phase + nbytes].view(DTYPES[dtype])
 
 
-def read_stack(plan: Plan, task: Task, block: Block, buffers: Buffers, ahead: Ahead = None) -> Stack:
-    """The block of the base and of every agent; an absent agent is the base itself.
+def read_rows(plan: Plan, job: Job, block: Block, buffers: Buffers, ahead: Ahead = None) -> list[Array]:
+    """The block of every row of a job, each in its stored dtype; valid until the buffers are used again.
 
     Args:
         plan: the sources.
-        task: of the block's tensor.
-        block: what to read.
+        job: whose rows.
+        block: of the job's tensor.
         buffers: of this worker.
-        ahead: the task and block that the OS may fetch meanwhile.
+        ahead: the job and block that the OS may fetch meanwhile.
     """
-    found = _read(plan, task, block, buffers, ahead)
-    base = found["base"]
-    agents = tuple(base if name in task.absent else found[name] for name in plan.names)
-    extra = {
-        kind: tuple(_extra(plan, task, block, kind, t, found) for t in range(len(plan.names)))
-        for kind in (plan.extra if task.method is not None else ())
-    }
-    return Stack(block, base, agents, plan.names, plan.weights, extra)
+    arrays = [buffers.take(i, row.tensor.dtype, block.elements) for i, row in enumerate(job.rows)]
+    missing = dict(enumerate(job.rows))
+    with ExitStack() as held:
+        later = _expected(plan, *ahead, held) if ahead else []
+        spans = _spans(plan, job, block, held)
+        done = reading.read(list(spans.values()), [arrays[i] for i in spans], later)
+        for i in [*spans][:done]:
+            del missing[i]
+    for i, row in missing.items():  # laid together by a view, or the read that failed, for its error
+        plan.sources[row.source].read(Block(row.tensor, block.start, block.stop), arrays[i])
+    return arrays
 
 
-def _extra(plan: Plan, task: Task, block: Block, kind: str, t: int, found: Mapping[str, Array]) -> Array:
-    """What is read beside one agent's weights; zeros for an absent agent."""
-    if plan.names[t] in task.absent:
-        return np.zeros(block.elements, np.float32)
-    values = found[f"{kind}/{plan.names[t]}"]
+def _expected(plan: Plan, job: Job, block: Block, held: ExitStack) -> list[Span]:
+    """The spans of what is read next; what has none is told to the OS here."""
+    spans = _spans(plan, job, block, held)
+    for i in range(len(job.rows)):
+        if i not in spans:
+            plan.sources[job.rows[i].source].expect(Block(job.rows[i].tensor, block.start, block.stop))
+    return list(spans.values())
+
+
+def _spans(plan: Plan, job: Job, block: Block, held: ExitStack) -> dict[int, Span]:
+    """Descriptor, offset and bytes of every row that a source has as one piece; open until `held` ends."""
+    found = {}
+    for i, row in enumerate(job.rows) if reading.supported() else ():
+        span = plan.sources[row.source].span(Block(row.tensor, block.start, block.stop))
+        if span is not None:
+            held.callback(span.close)
+            found[i] = span.fd, span.offset, span.nbytes
+    return found
+
+
+def stacked(plan: Plan, job: Job, block: Block, rows: Sequence[Array]) -> Stack:
+    """The rows of a job as a stack; an agent that counts as unchanged is the base itself, without importance."""
+    agents = tuple(rows[i] for i in job.agents)
+    if not job.places:
+        return Stack(block, rows[0], agents, tuple(job.rows[i].source for i in job.agents))
+    importance = tuple(_importance(plan, job, t, rows) for t in range(len(job.importance)))
+    extra = {"importance": importance} if importance else {}
+    return Stack(block, rows[0], agents, plan.names, plan.weights, extra)
+
+
+def _importance(plan: Plan, job: Job, t: int, rows: Sequence[Array]) -> Array:
+    """The importance of agent t; zeros for an agent that counts as unchanged."""
+    if job.importance[t] == 0:
+        return np.zeros(rows[0].size, np.float32)
+    values, name = rows[job.importance[t]], plan.names[t]
     wide = as_float32(values)
     if not ((wide >= 0) & (wide < np.inf)).all():
+        source = plan.importance[name].source
         raise DataError(
-            f"{task.tensor.name}: {kind} of agent '{plan.names[t]}' ({plan.extra[kind][t].source}) holds NaN, inf or "
-            "negative numbers, expected finite ones of at least 0. Make it again with `agentmerge importance`."
+            f"{job.tensor.name}: importance of agent '{name}' ({source}) holds NaN, inf or negative numbers",
+            expected="finite ones of at least 0",
+            todo="Make it again with `agentmerge importance`.",
+            where=Where(Role(name), source, job.tensor.name),
         )
     return values
 
 
-def _read(plan: Plan, task: Task, block: Block, buffers: Buffers, ahead: Ahead) -> dict[str, Array]:
-    """The block of everything that the task reads, by its name in `Plan.sources_of`."""
-    sources, name = plan.sources_of(task), block.tensor.name
-    arrays = {row: buffers.take(row, s.specs[name].dtype, block.elements) for row, s in sources.items()}
-    missing = dict(sources)
-    with ExitStack() as held:
-        later = _expected(plan, *ahead, held) if ahead else {}
-        spans = _spans(sources, block, held)
-        done = reading.read(list(spans.values()), [arrays[row] for row in spans], list(later.values()))
-        for row in [*spans][:done]:
-            del missing[row]
-    for row, source in missing.items():  # laid together by a view, or the read that failed, for its error
-        source.read(block, arrays[row])
-    return arrays
-
-
-def _expected(plan: Plan, task: Task, block: Block, held: ExitStack) -> dict[str, tuple[int, int, int]]:
-    """The spans of what is read next; what has none is told to the OS here."""
-    sources = plan.sources_of(task)
-    spans = _spans(sources, block, held)
-    for row in sources.keys() - spans.keys():
-        sources[row].expect(block)
-    return spans
-
-
-def _spans(sources: Mapping[str, Opened], block: Block, held: ExitStack) -> dict[str, tuple[int, int, int]]:
-    """Descriptor, offset and bytes of the block in every source that has it as one piece; open until `held` ends."""
-    found = {}
-    for row, source in sources.items() if reading.supported() else ():
-        span = source.span(block)
-        if span is not None:
-            held.callback(span.close)
-            found[row] = span.fd, span.offset, span.nbytes
-    return found
-
-
-def map_block(
-    plan: Plan,
-    task: Task,
-    block: Block,
-    stack: Stack | None,
-    survey: Survey,
-    buffers: Buffers,
-    ahead: Ahead = None,
+def merged(
+    job: Job, stack: Stack, survey: Survey, buffers: Buffers, after: Sequence[Foldable[Any]]
 ) -> tuple[Array, Answers]:
-    """The stored numbers of one block, and the answers that fall out on the way.
+    """Merge one block by its job's method.
 
     Args:
-        plan: the sources.
-        task: what to do with the tensor.
-        block: of it.
-        stack: the block's stack; None for a tensor that is copied.
+        job: one with a method.
+        stack: the block of every source.
         survey: what the method asked for.
         buffers: of this worker.
-        ahead: as for `read_stack`, where this is a copy, which is read here.
+        after: what is answered of the result.
 
     Returns:
         [n] in the output dtype, valid until the buffers are used again; and the answers.
     """
-    if task.method is None or stack is None:
-        return _copy_block(plan, task, block, buffers, ahead)
-    place, itemsize = task.places[0], DTYPES[task.cast.dtype].itemsize
-    phase = (place.offset + block.start * itemsize) % PAGE  # so that whole pages of it are whole pages of the file
-    out = buffers.take("", task.cast.dtype, block.elements, phase - phase % itemsize)
-    return out, merge_stack(task.method, stack, survey, task.cast, out, plan.further)
+    assert job.method is not None
+    place, itemsize = job.places[0], DTYPES[job.cast.dtype].itemsize
+    phase = (place.offset + stack.block.start * itemsize) % PAGE  # whole pages of it are then whole pages of the file
+    out = buffers.take(OUTPUT, job.cast.dtype, stack.base.size, phase - phase % itemsize)
+    return out, merge_stack(job.method, stack, survey, job.cast, out, after)
 
 
 def merge_stack(
-    method: MergeMethod,
-    stack: Stack,
-    survey: Survey,
-    cast: Cast,
-    out: Array,
-    further: Sequence[AfterStatistic[Any]] = (),
+    method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array, after: Sequence[Foldable[Any]]
 ) -> Answers:
     """Merge one stack into `out`, [n] in the output dtype, by a kernel where one fits.
 
-    Returns:
-        Rounding at the method's threshold, what the method asks after, and what is asked further.
+    Args:
+        method: what merges.
+        stack: the block of every source.
+        survey: what the method asked for.
+        cast: to the output dtype.
+        out: written.
+        after: what is answered of the result: Rounding at the method's threshold first, then AfterStatistics.
     """
-    rounding = Rounding(method.overlap.threshold)
-    asked = tuple(dict.fromkeys([*method.after(), *further]))
+    rounding, *asked = after
     with np.errstate(all="ignore"):
-        if (answers := _fused(method, stack, survey, cast, out, asked)) is not None:
+        if (answers := _fused(method, stack, survey, cast, out, after)) is not None:
             return answers
         whole = method.merge(stack, survey) if method.reach_of(stack.block.tensor) == "tensor" else None
         answers = {rounding: RoundingCounts.zero(len(stack.agents))}
         for piece in stack.pieces():
             part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)
-            merged = method.merge(piece, survey) if whole is None else whole[part]
-            found = _stored(piece, merged, cast, out[part], rounding, asked)
+            result = method.merge(piece, survey) if whole is None else whole[part]
+            found = _stored(piece, result, cast, out[part], rounding, asked)
             answers = {q: q.combine(answers[q], found[q]) if q in answers else found[q] for q in found}
         return answers
 
 
 def _fused(
-    method: MergeMethod,
-    stack: Stack,
-    survey: Survey,
-    cast: Cast,
-    out: Array,
-    asked: Sequence[AfterStatistic[Any]],
+    method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array, after: Sequence[Any]
 ) -> Answers | None:
     """All of it by kernels; None where one of them is lacking."""
+    rounding, *asked = after
     counts = method.fused(stack, survey, cast, out)
     if counts is None:
         return None
-    answers: Answers = {Rounding(method.overlap.threshold): counts}
+    answers: Answers = {rounding: counts}
     for question in asked:
         if (answer := question.fused(stack, out)) is None:
             return None
@@ -200,31 +189,31 @@ def _fused(
     return answers
 
 
-def _stored(
-    stack: Stack, merged: Array, cast: Cast, out: Array, rounding: Rounding, after: Sequence[AfterStatistic[Any]]
-) -> Answers:
+def _stored(stack: Stack, result: Array, cast: Cast, out: Array, rounding: Any, asked: Sequence[Any]) -> Answers:
     """Cast what a method merged into `out` and count; the same for every method."""
-    counts = merge_by(Rule(GIVEN, threshold=rounding.threshold), stack, cast, out, (merged,))
+    counts = merge_by(Rule(GIVEN, threshold=rounding.threshold), stack, cast, out, (result,))
     if counts is None:
-        out[:] = cast.apply(merged, stack.block.tensor.name, stack.block.start)
+        out[:] = cast.apply(result, stack.block.tensor.name, stack.block.start)
         if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
-            same = merged == as_float32(stack.base)
+            same = result == as_float32(stack.base)
             out[same] = stack.base[same]
-        counts = rounding.observe(stack, merged, out, cast)
-    return {rounding: counts, **{question: question.observe(stack, merged, out, cast) for question in after}}
+        counts = rounding.observe(stack, result, out, cast)
+    return {rounding: counts, **{question: question.observe(stack, result, out, cast) for question in asked}}
 
 
-def _copy_block(plan: Plan, task: Task, block: Block, buffers: Buffers, ahead: Ahead) -> tuple[Array, Answers]:
-    if task.tensor.dtype not in MERGEABLE:
-        stack = read_stack(plan, task, block, buffers, ahead)
-        taken = stack.base if task.taken_from == "base" else stack.agents[plan.names.index(task.taken_from)]
+def copied(job: Job, stack: Stack) -> tuple[Array, Answers]:
+    """Copy one block; as for `merged`.
+
+    A tensor of numbers is read from the source it is taken from alone; any other is also compared with the rest.
+    """
+    if job.tensor.dtype not in MERGEABLE:
+        taken = stack.base if job.taken_from == "base" else stack.agents[stack.names.index(job.taken_from)]
         return taken, {Copied(): Copied().observe(stack)}
-    values = _read(plan, task, block, buffers, ahead)[task.taken_from]
-    stored = values
-    if values.dtype != DTYPES[task.cast.dtype]:
+    stored = stack.base
+    if stored.dtype != DTYPES[job.cast.dtype]:
         with np.errstate(all="ignore"):
-            stored = task.cast.apply(as_float32(values), task.tensor.name, block.start)
-    return stored, {Rounding(): _copied_counts(values, stored, len(plan.names))}
+            stored = job.cast.apply(as_float32(stack.base), job.tensor.name, stack.block.start)
+    return stored, {Rounding(): _copied_counts(stack.base, stored, len(stack.names))}
 
 
 def _copied_counts(values: Array, stored: Array, agents: int) -> RoundingCounts:

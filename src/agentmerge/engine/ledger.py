@@ -16,7 +16,7 @@ Answers = dict[Foldable[Any], Any]
 
 
 class Ledger:
-    """The answers of one pass; every flush hands over an entry per tensor that a later run can read back."""
+    """The answers of one pass; every flush hands over an entry per job that a later run can read back."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Ledger:
             if entry["phase"] == phase:
                 self._restore(entry)
 
-    def add(self, block: Block, answers: Answers) -> None:
-        """A block is finished."""
-        ranges, combined = self._fresh.setdefault(block.tensor.name, ([], {}))
+    def add(self, name: str, block: Block, answers: Answers) -> None:
+        """A block of the job of this name is finished."""
+        ranges, combined = self._fresh.setdefault(name, ([], {}))
         ranges.append((block.start, block.stop))
         for question, answer in answers.items():
             combined[question] = question.combine(combined[question], answer) if question in combined else answer
@@ -58,9 +58,9 @@ class Ledger:
         for name, (ranges, answers) in fresh.items():
             self._keep(name, ranges, answers)
 
-    def done(self, tensor: str) -> list[tuple[int, int]]:
-        """The element ranges of a tensor that are finished, sorted."""
-        return joined(self._done.get(tensor, ()))
+    def done(self, name: str) -> list[tuple[int, int]]:
+        """The element ranges of a job that are finished, sorted."""
+        return joined(self._done.get(name, ()))
 
     def _entry(self, name: str, ranges: list[tuple[int, int]], answers: Answers) -> dict[str, Any]:
         encoded = {question.key: question.encode(answer) for question, answer in answers.items()}
@@ -87,7 +87,7 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return result
 
 
-def pieces(done: Sequence[Sequence[tuple[int, int]]], elements: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+def gaps(done: Sequence[Sequence[tuple[int, int]]], elements: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
     """Cut a tensor where any of several ledgers begins or ends.
 
     Args:
@@ -95,10 +95,10 @@ def pieces(done: Sequence[Sequence[tuple[int, int]]], elements: int) -> Iterator
         elements: of the tensor.
 
     Yields:
-        start, stop, and which ledgers have not finished these elements; pieces that all have finished are left out.
+        start, stop, and which ledgers have not finished these elements; ranges that all have finished are left out.
     """
     edges = sorted({0, elements, *(edge for ranges in done for pair in ranges for edge in pair)})
     for start, stop in pairwise(edges):
-        pending = tuple(k for k, ranges in enumerate(done) if not any(a <= start < b for a, b in ranges))
-        if pending:
-            yield start, stop, pending
+        lacking = tuple(k for k, ranges in enumerate(done) if not any(a <= start < b for a, b in ranges))
+        if lacking:
+            yield start, stop, lacking

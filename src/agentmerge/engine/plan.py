@@ -1,372 +1,232 @@
-"""What will be done, decided from headers and configs alone. Reads no tensor."""
+"""What will be done, decided from headers and configs alone: a value. Reads no tensor."""
 
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.alignment import Alignment, align
-from agentmerge.alike.chain import prepare
 from agentmerge.alike.tokens import content_of
 from agentmerge.engine.rules import Decision, Rules
-from agentmerge.errors import AlignmentError, OutputError, RecipeError, SourceError
+from agentmerge.errors import AlignmentError, Note, RecipeError, Role, Where
 from agentmerge.files.layout import Layout, Place, plan_layout
-from agentmerge.machine import available_cpus
 from agentmerge.recipe import OUTPUT_DTYPES
 from agentmerge.sidefiles.copied import read_config
-from agentmerge.sources.folder import open_checkpoint
-from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, TensorSpec
+from agentmerge.survey.ties import HeadDiffers
+from agentmerge.tensors import DTYPES, MERGEABLE, Cast, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
+    from agentmerge.alike.chain import Prepared
+    from agentmerge.alike.heads import Tie
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
     from agentmerge.sources.folder import Opened
-    from agentmerge.survey.statistic import AfterStatistic
+    from agentmerge.survey.statistic import Statistic
 
-BLOCK_SIZES = 1 << 20, 8 << 20
-"""Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
-BUFFERS = 1 << 30
-"""Bytes that the blocks of all workers may take together before smaller ones are chosen, down to the least."""
-MOST_WORKERS = 16
-RESIDENT = 170_000_000
-"""Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
+IMPORTANCE, AS_STORED = "importance", "as stored"
+"""What may be read beside the weights: for a method, and to compare a head with its embedding."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What happens to one tensor of the base."""
+class Row:
+    """One tensor of one source, a row of a stack."""
 
+    source: str
+    """"base" or an agent's name, with "importance/" or "as stored/" before it where that is meant."""
     tensor: TensorSpec
-    places: tuple[Place, ...]
-    """Where the result goes: one place, or two where the output head is tied to the embedding."""
-    cast: Cast
-    method: MergeMethod | None
-    """None: the tensor is copied."""
-    taken_from: str
+    """As that source stores it."""
+
+
+_NO_CAST = Cast("F32")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What happens to one tensor: it is merged, copied, or only compared with another one."""
+
+    name: str
+    """Tells the job from the others of its plan: the tensor's name, where it is not only compared."""
+    tensor: TensorSpec
+    """As the base stores it."""
+    rows: tuple[Row, ...]
+    """What is read."""
+    agents: tuple[int, ...] = ()
+    """The row of each agent of the stack; 0, the base's, for one that counts as unchanged here."""
+    importance: tuple[int, ...] = ()
+    """The row of each agent's importance; 0 for one that has none."""
+    places: tuple[Place, ...] = ()
+    """Where the result goes: one place, or two where the output head is tied to the embedding; none in a comparison."""
+    cast: Cast = _NO_CAST
+    method: MergeMethod | None = None
+    """None: the tensor is copied, or compared."""
+    taken_from: str = "base"
     """For a copy: "base" or an agent's name."""
-    absent: frozenset[str]
+    absent: frozenset[str] = frozenset()
     """Agents that count as unchanged here."""
-    reason: str
+    reason: str = ""
     """Why it is copied; "" where it is merged."""
+    asks: tuple[Statistic[Any], ...] = ()
+    """What a comparison asks of its stack."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the method must see the tensor whole."""
+        return self.method is not None and self.method.reach_of(self.tensor) == "tensor"
+
+    def bytes_read(self, elements: int) -> int:
+        """Bytes that so many elements take in all the rows."""
+        return elements * sum(DTYPES[row.tensor.dtype].itemsize for row in self.rows)
 
 
+@dataclass(frozen=True)
 class Plan:
-    """Open sources, a task per tensor and the layout of the output; a context manager, it closes the sources."""
+    """A job per tensor over the sources of a recipe, and the layout of the output."""
 
-    further: tuple[AfterStatistic[Any], ...] = ()
-    """What is asked of the merge beside what its methods ask."""
+    recipe: Recipe
+    family: Prepared
+    """The sources, open, under the base's names and shapes."""
+    importance: Mapping[str, Opened]
+    """By agent, where the method reads it."""
+    jobs: tuple[Job, ...]
+    """In the order of the base's files."""
+    comparisons: tuple[Job, ...]
+    """What must be equal, which only the data shows."""
+    layout: Layout
+    alignment: Alignment
+    notes: tuple[Note, ...]
 
-    def __init__(self, recipe: Recipe) -> None:
-        """Open every source and decide everything that headers can decide.
-
-        Raises:
-            MergeError: what headers, configs and the recipe show to be wrong.
-        """
-        self.recipe = recipe
-        self.names = recipe.agent_names
-        self.weights = tuple(recipe.agents[name].weight for name in self.names)
-        self._open = ExitStack()
-        try:
-            base = self._opened(recipe.base, "base")
-            agents = {n: self._opened(recipe.agents[n].source, f"agent '{n}'") for n in self.names}
-            refuse_same_source({"base": base, **agents})
-            self.prepared = prepare(base, agents, recipe.inputs, reads=reader_of(recipe))
-            self.base, self.agents = self.prepared.base, self.prepared.agents
-            self.extra = {"importance": self._importance()} if "importance" in recipe.method.reads else {}
-            self._decide()
-        except BaseException:
-            self.close()
-            raise
-
-    def varied(self, recipe: Recipe) -> Plan:
-        """The plan of a recipe that differs in the method's settings alone: it shares the open sources.
-
-        Raises:
-            MergeError: what the other settings make impossible.
-        """
-        other = copy(self)
-        other.recipe, other._open = recipe, ExitStack()
-        other.__dict__.pop("merged", None)
-        if recipe.method.reads != self.recipe.method.reads:
-            raise RecipeError("method: all recipes of one pass must read the same, weights alone or importance too.")
-        other._decide()
-        if [_sees_all(task) for task in other.tasks] != [_sees_all(task) for task in self.tasks]:
-            raise RecipeError(
-                "method: all recipes of one pass must see the same tensors whole, found one that sees others in "
-                "blocks. Merge them one by one."
-            )
-        return other
-
-    def _decide(self) -> None:
-        inputs, rules = self.recipe.inputs, Rules(self.recipe)
-        decisions = {name: rules.decide(name) for name in self.base.specs}
-        self.alignment: Alignment = align(
-            self.base,
-            self.agents,
-            missing_allowed=inputs.missing == "base",
-            extra_allowed=inputs.extra == "ignore",
-            excused=_unread(decisions, self.names),
-            hints=self.prepared.hints,
-        )
-        unused = rules.unused()
-        self.tied = self.prepared.tied
-        self.warnings = [*(f"rule {rule!r} matches no tensor" for rule in unused), *self.prepared.warnings]
-        for source in self._sources:
-            self.warnings += source.warnings
-        self.warnings += [
-            f"agent '{agent}': {len(names)} tensors that the base lacks are left out"
-            for agent, names in self.alignment.ignored.items()
-        ]
-        specs = [self._output_spec(spec) for spec in self.alignment.specs]
-        self.layout: Layout = plan_layout(specs, int(self.recipe.output.shard_size), self.base.metadata)
-        self.tasks = tuple(
-            self._task(spec, decisions[spec.name]) for spec in self.alignment.specs if not self._is_tied_head(spec)
-        )
-        if self.tied and decisions[self.tied.head] != decisions[self.tied.embedding]:
-            self.warnings.append(f"{self.tied.head} is tied to {self.tied.embedding}: the rules of the latter hold")
-        if not any(task.tensor.elements for task in self.merged):
-            raise RecipeError(
-                "nothing to merge: the rules take every tensor from one source, or the base has no "
-                f"{', '.join(sorted(MERGEABLE))} tensor that holds an element. Check base and rules."
-            )
-        for task in self.merged:
-            self._check_extra(task)
-
-    def _check_extra(self, task: Task) -> None:
-        for kind, opened in self.extra.items():
-            for name, source in zip(self.names, opened, strict=True):
-                found = source.specs.get(task.tensor.name)
-                if name not in task.absent and (found is None or found.shape != task.tensor.shape):
-                    what = "no such tensor" if found is None else f"shape {list(found.shape)}"
-                    raise AlignmentError(
-                        f"{task.tensor.name}: {kind} of agent '{name}' ({source.source}) has {what}, expected shape "
-                        f"{list(task.tensor.shape)}. Make it again from this agent, or take this tensor from the base."
-                    )
-
-    def _opened(self, source: str, who: str) -> Opened:
-        try:
-            return self._open.enter_context(open_checkpoint(source))
-        except SourceError as error:
-            raise type(error)(f"{who}: {error}") from error
-
-    def _importance(self) -> tuple[Opened, ...]:
-        """Open every agent's importance; its tensors are matched when the tasks are known."""
-        sources = [(name, self.recipe.agents[name].importance or "") for name in self.names]
-        opened = [(name, self._opened(source, f"agents.{name}.importance")) for name, source in sources]
-        return tuple(self.prepared.importance(source, f"agents.{name}.importance") for name, source in opened)
-
-    def _is_tied_head(self, spec: TensorSpec) -> bool:
-        return self.tied is not None and spec.name == self.tied.head
-
-    def _output_spec(self, spec: TensorSpec) -> TensorSpec:
-        if self.tied is not None and spec.name == self.tied.head:  # the same numbers twice, so the same dtype
-            return replace(spec, dtype=self._output_spec(self.base.specs[self.tied.embedding]).dtype)
-        wanted = self.recipe.output.dtype
-        if wanted == "base" or spec.dtype not in MERGEABLE:
-            return spec
-        return TensorSpec(spec.name, OUTPUT_DTYPES[wanted], spec.shape)
-
-    def _task(self, spec: TensorSpec, decision: Decision) -> Task:
-        place = self.layout.places[spec.name]
-        tied = self.tied is not None and spec.name == self.tied.embedding
-        places = (place, self.layout.places[self.tied.head]) if tied and self.tied else (place,)
-        merged = decision.take is None and spec.dtype in MERGEABLE
-        absent = self.alignment.lacking.get(spec.name, frozenset()) | decision.skip
-        if decision.take is not None:
-            absent |= set(self.names) - {decision.take}
-        reason = "" if merged else decision.reason or f"{spec.dtype} tensors are not merged"
-        return Task(
-            tensor=spec,
-            places=places,
-            cast=Cast(place.spec.dtype, self.recipe.output.rounding, self.recipe.seed),
-            method=decision.method if merged else None,
-            taken_from="base" if decision.take is None or decision.take in absent else decision.take,
-            absent=absent,
-            reason=reason,
-        )
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents', in the order of every sum."""
+        return self.recipe.agent_names
 
     @cached_property
-    def merged(self) -> tuple[Task, ...]:
-        """The tasks that a method works on, and that every count is over."""
-        return tuple(task for task in self.tasks if task.method is not None)
+    def weights(self) -> tuple[float, ...]:
+        """The agents', in the order of their names."""
+        return tuple(self.recipe.agents[name].weight for name in self.names)
 
-    @property
+    @cached_property
+    def sources(self) -> dict[str, Opened]:
+        """Everything that is read, by the name that rows have for it."""
+        found = {"base": self.family.base, **self.family.agents}
+        found |= {f"{IMPORTANCE}/{name}": source for name, source in self.importance.items()}
+        return found | {f"{AS_STORED}/{_name_in(tie)}": tie.source for tie in self.family.ties}
+
+    @cached_property
+    def merged(self) -> tuple[Job, ...]:
+        """The jobs that a method works on, and that every count is over."""
+        return tuple(job for job in self.jobs if job.method is not None)
+
+    @cached_property
     def methods(self) -> tuple[MergeMethod, ...]:
         """The recipe's method, then every variation of it that a rule asks for."""
-        found = (self.recipe.method, *(task.method for task in self.merged if task.method is not None))
+        found = (self.recipe.method, *(job.method for job in self.merged if job.method is not None))
         return tuple(dict.fromkeys(found))
 
-    @property
-    def workers(self) -> int:
-        """Threads."""
-        wanted = self.recipe.run.workers
-        return min(available_cpus(), MOST_WORKERS) if wanted == "auto" else wanted
+    def job(self, name: str) -> Job:
+        """The job of this name."""
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Job]:
+        return {job.name: job for job in self.jobs}
 
     @property
-    def block_size(self) -> int:
-        """Bytes of the base in one block."""
-        wanted = self.recipe.run.block_size
-        if wanted != "auto":
-            return int(wanted)
-        least, most = BLOCK_SIZES
-        width = max((DTYPES[spec.dtype].itemsize for spec in self.base.specs.values()), default=1)
-        return min(max(BUFFERS * width // (self.workers * self._row_bytes), least), most)
-
-    def blocks(self, task: Task, start: int = 0, stop: int | None = None) -> Iterator[Block]:
-        """The blocks of elements [start, stop) of one tensor, every inner edge a multiple of LEAF.
-
-        A method of reach "tensor" sees its tensors whole.
-        """
-        stop = task.tensor.elements if stop is None else stop
-        step = max(self.block_size // DTYPES[task.tensor.dtype].itemsize // LEAF, 1) * LEAF
-        if _sees_all(task):
-            start, step = 0, task.tensor.elements
-        for edge in range(start, stop, max(step, 1)):
-            yield Block(task.tensor, edge, min(edge + step, stop))
-
-    def sources_of(self, task: Task) -> dict[str, Opened]:
-        """What is read for a task: "base", the agents by name, and what is read beside their weights."""
-        if task.method is None and task.tensor.dtype in MERGEABLE:
-            return {task.taken_from: self.base if task.taken_from == "base" else self.agents[task.taken_from]}
-        present = {name: agent for name, agent in self.agents.items() if name not in task.absent}
-        extra = {
-            f"{kind}/{name}": source
-            for kind, opened in (self.extra if task.method is not None else {}).items()
-            for name, source in zip(self.names, opened, strict=True)
-            if name in present
-        }
-        return {"base": self.base, **present, **extra}
-
-    def bytes_read(self, task: Task, block: Block) -> int:
-        """Bytes of one block over every source that is read for it."""
-        name = task.tensor.name
-        return block.elements * sum(DTYPES[s.specs[name].dtype].itemsize for s in self.sources_of(task).values())
-
-    @property
-    def input_bytes(self) -> int:
-        """Bytes of one pass over everything that is merged."""
-        return sum(self.bytes_read(task, Block(task.tensor, 0, task.tensor.elements)) for task in self.merged)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Resident memory to expect: each worker's largest block, and once what a method needs beside it."""
-        row = self._row_bytes
-        largest = max(
-            (
-                block.elements * (row + 4 * _sees_all(task))  # a whole tensor's result is float32 before the cast
-                for task in self.tasks
-                for block in self.blocks(task)
-            ),
-            default=0,
-        )
-        working = (t.method.working_bytes(t.tensor, self._present(t)) for t in self.merged if t.method is not None)
-        return RESIDENT + self.workers * largest + max(working, default=0)
-
-    @property
-    def _row_bytes(self) -> int:
-        """Bytes that one element takes at most in a worker's buffers: of every source, and its result."""
-        opened = (*self._sources, *self._extras)
-        return 4 + sum(max((DTYPES[spec.dtype].itemsize for spec in s.specs.values()), default=0) for s in opened)
-
-    @property
-    def cost(self) -> float:
-        """FLOP of all merging that takes longer to compute than to read."""
-        return sum(self.cost_of(method) for method in self.methods)
-
-    def cost_of(self, method: MergeMethod) -> float:
-        """FLOP of the tensors that this method merges."""
-        return sum(method.cost(t.tensor, self._present(t)) for t in self.merged if t.method == method)
-
-    def _present(self, task: Task) -> int:
-        return len(self.names) - len(task.absent)
-
-    @property
-    def _sources(self) -> tuple[Opened, ...]:
-        return (self.base, *self.agents.values())
-
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of the weight files to be written."""
-        return sum(shard.size for shard in self.layout.shards)
+    def elements(self) -> int:
+        """Merged elements; a tied head counts once."""
+        return sum(job.tensor.elements for job in self.merged)
 
     @property
     def scope_id(self) -> str:
         """Tells which elements of which agents are counted: a saved survey is of use for the same scope only."""
         agents = [f"{name}\t{weight!r}" for name, weight in zip(self.names, self.weights, strict=True)]
-        lines = [f"{t.tensor.name}\t{t.tensor.shape}\t{sorted(t.absent)}" for t in self.merged]
+        lines = [f"{job.tensor.name}\t{job.tensor.shape}\t{sorted(job.absent)}" for job in self.merged]
         return sha256("\n".join([*agents, *lines]).encode()).hexdigest()
 
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by "base" and agent names, as JSON data."""
-        sources = {"base": self.base, **self.agents}
-        found = {n: {"source": s.source, **s.identity(), **self._beside[n]} for n, s in sources.items()}
-        for kind, opened in self.extra.items():
-            extra = zip(self.names, opened, strict=True)
-            found |= {f"{name}.{kind}": {"source": s.source, **s.identity()} for name, s in extra}
-        return found
-
-    @cached_property
-    def _beside(self) -> dict[str, dict[str, str]]:
-        """What decides beside the headers how a source is read: its config and, where rows are added, its tokens."""
-        folders = {"base": self.base.folder, **{name: agent.folder for name, agent in self.agents.items()}}
-        found = {name: {"config_sha256": _digest(read_config(folder))} for name, folder in folders.items()}
-        if self.recipe.inputs.vocab == "union":
-            found = {n: {**found[n], "tokenizer_sha256": content_of(folder).hex()} for n, folder in folders.items()}
-        return found
-
-    def check_output(self, out: Path) -> None:
-        """Raise OutputError where `out` is a source, or one of them lies inside the other."""
-        target = out.resolve()
-        for name, source in {"base": self.base, **self.agents}.items():
-            folder = source.folder.resolve()
-            if target == folder or folder in target.parents or target in folder.parents:
-                who = name if name == "base" else f"agent '{name}'"
-                raise OutputError(f"{out}: lies in, or holds, the source of {who} ({folder}). Choose another --out.")
-        for source in self._extras:
-            folder = source.folder.resolve()
-            if target == folder or target in folder.parents:
-                raise OutputError(f"{out}: holds {source.source}, which is read. Choose another --out.")
-
-    @property
-    def _extras(self) -> tuple[Opened, ...]:
-        """What is read beside the weights."""
-        return tuple(source for opened in self.extra.values() for source in opened)
+        main = {"base": self.family.base, **self.family.agents}
+        found = {n: {"source": s.source, **s.identity(), **self._beside(s)} for n, s in main.items()}
+        extra = self.importance.items()
+        return found | {f"{n}.{IMPORTANCE}": {"source": s.source, **s.identity()} for n, s in extra}
 
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""
-        for source in (*self._sources, *self._extras):
+        for source in self.sources.values():
             source.restat()
 
-    def close(self) -> None:
-        """Close the sources."""
-        self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _beside(self, source: Opened) -> dict[str, str]:
+        """What decides beside the headers how a source is read: its config and, where rows are added, its tokens."""
+        config = json.dumps(read_config(source.folder), sort_keys=True)
+        found = {"config_sha256": sha256(config.encode()).hexdigest()}
+        if self.recipe.inputs.vocab == "union":
+            found["tokenizer_sha256"] = content_of(source.folder).hex()
+        return found
 
 
-def _digest(config: dict[str, Any]) -> str:
-    return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+def plan_of(recipe: Recipe, family: Prepared, importance: Mapping[str, Opened]) -> Plan:
+    """Decide everything that headers and configs can decide.
+
+    Args:
+        recipe: what to do.
+        family: its sources under the base's names and shapes.
+        importance: by agent, seen as the agents are; {} where the method reads none.
+
+    Raises:
+        MergeError: what headers, configs and the recipe show to be wrong.
+    """
+    inputs, rules = recipe.inputs, Rules(recipe)
+    decisions = {name: rules.decide(name) for name in family.base.specs}
+    alignment = align(
+        family.base,
+        family.agents,
+        missing_allowed=inputs.missing == "base",
+        extra_allowed=inputs.extra == "ignore",
+        excused=_unread(decisions, recipe.agent_names),
+        hints=family.hints,
+    )
+    layout = plan_layout(_output_specs(recipe, family), int(recipe.output.shard_size), family.base.metadata)
+    draft = _Draft(recipe, family, importance, alignment, layout)
+    head = family.tied.head if family.tied is not None else None
+    jobs = tuple(draft.job(spec, decisions[spec.name]) for spec in alignment.specs if spec.name != head)
+    if not any(job.tensor.elements for job in jobs if job.method is not None):
+        raise RecipeError(
+            "nothing to merge: the rules take every tensor from one source, or the base has no "
+            f"{', '.join(sorted(MERGEABLE))} tensor that holds an element",
+            todo="Check base and rules.",
+        )
+    notes = (
+        *(Note(f"rule {rule!r} matches no tensor") for rule in rules.unused()),
+        *_notes(family, alignment, decisions),
+    )
+    comparisons = tuple(map(_comparison, family.ties))
+    return Plan(recipe, family, importance, jobs, comparisons, layout, alignment, notes)
 
 
-def _sees_all(task: Task) -> bool:
-    """Whether the task's method must see its tensor whole."""
-    return task.method is not None and task.method.reach_of(task.tensor) == "tensor"
+def varied(plan: Plan, recipe: Recipe) -> Plan:
+    """The plan of a recipe that differs in the method's settings alone: it shares the open sources.
+
+    Raises:
+        MergeError: what the other settings make impossible.
+    """
+    if recipe.method.reads != plan.recipe.method.reads:
+        raise RecipeError("method: all recipes of one pass must read the same, weights alone or importance too.")
+    other = plan_of(recipe, plan.family, plan.importance)
+    if [job.whole for job in other.jobs] != [job.whole for job in plan.jobs]:
+        raise RecipeError(
+            "method: all recipes of one pass must see the same tensors whole, found one that sees others in blocks",
+            todo="Merge them one by one.",
+        )
+    return other
 
 
 def reader_of(recipe: Recipe) -> Callable[[str, str], bool]:
-    """Whether any task reads a tensor of an agent, by the recipe's rules."""
+    """Whether any job reads a tensor of an agent, by the recipe's rules."""
     rules = Rules(recipe)
 
     def reads(tensor: str, agent: str) -> bool:
@@ -376,24 +236,116 @@ def reader_of(recipe: Recipe) -> Callable[[str, str], bool]:
     return reads
 
 
-def _unread(decisions: dict[str, Decision], names: tuple[str, ...]) -> set[tuple[str, str]]:
-    """(tensor, agent) pairs that no task reads: skipped ones, and all but the taken one."""
+@dataclass(frozen=True)
+class _Draft:
+    """What every job of a plan is made from."""
+
+    recipe: Recipe
+    family: Prepared
+    importance: Mapping[str, Opened]
+    alignment: Alignment
+    layout: Layout
+
+    def job(self, spec: TensorSpec, decision: Decision) -> Job:
+        """The job of one tensor of the base."""
+        tied, place = self.family.tied, self.layout.places[spec.name]
+        both = tied is not None and spec.name == tied.embedding
+        merged = decision.take is None and spec.dtype in MERGEABLE
+        absent = self.alignment.lacking.get(spec.name, frozenset()) | decision.skip
+        if decision.take is not None:
+            absent |= set(self.recipe.agent_names) - {decision.take}
+        job = Job(
+            name=spec.name,
+            tensor=spec,
+            rows=(Row("base", spec),),
+            places=(place, self.layout.places[tied.head]) if both and tied is not None else (place,),
+            cast=Cast(place.spec.dtype, self.recipe.output.rounding, self.recipe.seed),
+            method=decision.method if merged else None,
+            taken_from="base" if decision.take is None or decision.take in absent else decision.take,
+            absent=absent,
+            reason="" if merged else decision.reason or f"{spec.dtype} tensors are not merged",
+        )
+        return self._with_rows(job)
+
+    def _with_rows(self, job: Job) -> Job:
+        """The same with all that is read: of a copied float tensor one source, of everything else all."""
+        if job.method is None and job.tensor.dtype in MERGEABLE:
+            return replace(job, rows=(self._row(job.taken_from, job),))
+        present = [name for name in self.recipe.agent_names if name not in job.absent]
+        rows = [job.rows[0], *(self._row(name, job) for name in present)]
+        agents = tuple(present.index(name) + 1 if name in present else 0 for name in self.recipe.agent_names)
+        if job.method is None or not self.importance:
+            return replace(job, rows=tuple(rows), agents=agents)
+        rows += [self._importance_row(name, job) for name in present]
+        importance = tuple(i + len(present) if i else 0 for i in agents)
+        return replace(job, rows=tuple(rows), agents=agents, importance=importance)
+
+    def _row(self, source: str, job: Job) -> Row:
+        opened = self.family.base if source == "base" else self.family.agents[source]
+        return Row(source, opened.specs[job.tensor.name])
+
+    def _importance_row(self, name: str, job: Job) -> Row:
+        source, wanted = self.importance[name], job.tensor
+        spec = source.specs.get(wanted.name)
+        if spec is None or spec.shape != wanted.shape:
+            what = "no such tensor" if spec is None else f"shape {list(spec.shape)}"
+            raise AlignmentError(
+                f"{wanted.name}: {IMPORTANCE} of agent '{name}' ({source.source}) has {what}",
+                expected=f"shape {list(wanted.shape)}",
+                todo="Make it again from this agent, or take this tensor from the base.",
+                where=Where(Role(name), source.source, wanted.name),
+            )
+        return Row(f"{IMPORTANCE}/{name}", spec)
+
+
+def _comparison(tie: Tie) -> Job:
+    """A head that is said to be the embedding, read beside it."""
+    source = f"{AS_STORED}/{_name_in(tie)}"
+    embedding, head = tie.source.specs[tie.embedding], tie.source.specs[tie.head]
+    return Job(
+        name=f"{tie.head} of {tie.who}",
+        tensor=embedding,
+        rows=(Row(source, embedding), Row(source, head)),
+        agents=(1,),
+        asks=(HeadDiffers(),),
+    )
+
+
+def _name_in(tie: Tie) -> str:
+    return tie.who.removeprefix("agent '").removesuffix("'")  # TODO Role
+
+
+def _output_specs(recipe: Recipe, family: Prepared) -> list[TensorSpec]:
+    """The base's tensors in the dtypes of the output."""
+    wanted, tied = recipe.output.dtype, family.tied
+
+    def dtype(spec: TensorSpec) -> str:
+        if tied is not None and spec.name == tied.head:  # the same numbers twice, so the same dtype
+            return dtype(family.base.specs[tied.embedding])
+        return spec.dtype if wanted == "base" or spec.dtype not in MERGEABLE else OUTPUT_DTYPES[wanted]
+
+    return [replace(spec, dtype=dtype(spec)) for spec in family.base.specs.values()]
+
+
+def _notes(family: Prepared, alignment: Alignment, decisions: Mapping[str, Decision]) -> list[Note]:
+    """What the sources and their alignment are told with."""
+    notes = [Note(text) for text in family.warnings]
+    for source in (family.base, *family.agents.values()):
+        notes += [Note(text) for text in source.warnings]
+    for agent, names in alignment.ignored.items():
+        text = f"agent '{agent}': {len(names)} tensors that the base lacks are left out"
+        notes.append(Note(text, where=Where(Role(agent))))
+    tied = family.tied
+    if tied is not None and decisions[tied.head] != decisions[tied.embedding]:
+        notes.append(Note(f"{tied.head} is tied to {tied.embedding}: the rules of the latter hold"))
+    return notes
+
+
+def _unread(decisions: Mapping[str, Decision], names: tuple[str, ...]) -> set[tuple[str, str]]:
+    """(tensor, agent) pairs that no job reads: skipped ones, and all but the taken one."""
     return {
         (tensor, name)
         for tensor, decision in decisions.items()
         for name in names
         if name in decision.skip or (decision.take is not None and decision.take != name)
     }
-
-
-def refuse_same_source(sources: dict[str, Opened]) -> None:
-    """Raise RecipeError where two sources are the same files."""
-    seen: dict[tuple[str, ...], str] = {}
-    for name, source in sources.items():
-        key = tuple(str((source.folder / file.name).resolve()) for file in source.files)
-        if key in seen:
-            raise RecipeError(
-                f"'{seen[key]}' and '{name}' are the same files ({source.folder.resolve()}). "
-                "Every agent must be a checkpoint of its own, and none of them the base."
-            )
-        seen[key] = name

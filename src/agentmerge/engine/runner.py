@@ -1,60 +1,147 @@
-"""What every runner does: fold questions over a plan, then map it into an output. Abstract."""
+"""What every runner does with a pass: the blocks that are left, one block's work, and what became of all of them."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agentmerge.engine.blocks import copied, merged, read_rows, stacked
+from agentmerge.engine.estimate import block_size, blocks
+from agentmerge.engine.ledger import Ledger, gaps
+from agentmerge.engine.verdicts import check_block
+from agentmerge.survey.fused import observe
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
 
-    from agentmerge.engine.plan import Plan
-    from agentmerge.files.writer import Writer
+    from agentmerge.engine.blocks import Buffers
+    from agentmerge.engine.ledger import Answers
+    from agentmerge.engine.passes import Pass
+    from agentmerge.engine.plan import Job, Plan
     from agentmerge.progress import Watch
-    from agentmerge.survey.statistic import Statistic, Survey
+    from agentmerge.survey.statistic import Survey
+    from agentmerge.tensors import Block
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One output; the plans of several differ in their methods alone."""
-
-    plan: Plan
-    writer: Writer
+COMMIT_SECONDS = 2.0
+"""How much finished work a kill may cost at most; each commit waits for the disk."""
 
 
 class Runner(Protocol):
-    """Does the work of a plan; the bytes and the answers do not depend on which runner did it."""
+    """Does the work of a pass; the bytes and the answers do not depend on which runner did it."""
 
-    def fold(
-        self,
-        plan: Plan,
-        statistics: Sequence[Statistic[Any]],
-        phase: str,
-        writer: Writer | None,
-        watch: Watch,
-    ) -> Survey:
-        """Answer questions over every merged element.
+    def run(self, plan: Plan, pass_: Pass, survey: Survey, watch: Watch) -> tuple[Survey, ...]:
+        """Read every stack of the pass once; answer, merge and write what it asks for.
 
         Args:
-            plan: what to read.
-            statistics: the questions.
-            phase: a name that tells this pass from the others of the same merge.
-            writer: keeps finished answers, so that a killed run resumes; None keeps nothing.
-            watch: is told of the progress.
-        """
-
-    def map(
-        self, targets: Sequence[Target], survey: Survey, statistics: Sequence[Statistic[Any]], watch: Watch
-    ) -> tuple[Survey, ...]:
-        """Merge or copy every tensor into every target's shards, reading each stack once.
-
-        Args:
-            targets: what to do, and who takes the numbers and keeps what is finished.
-            survey: the answers that the methods asked for.
-            statistics: further questions about the inputs, answered on the way.
+            plan: the sources.
+            pass_: what is asked, and where results go.
+            survey: the answers that the methods asked for before.
             watch: is told of the progress.
 
         Returns:
-            Per target the answers to `statistics`, Rounding of the merged tensors, Copied of the copied ones, and what
-            its methods ask after.
+            Per output the answers about inputs and results; of a pass without outputs, one survey.
+
+        Raises:
+            MergeError: what the data shows to be wrong; what was finished before stays with the keepers.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One block of a job, and the keepers that lack it."""
+
+    job: Job
+    block: Block
+    lacking: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Read for it."""
+        return self.job.bytes_read(self.block.elements)
+
+
+class Progress:
+    """What a pass has finished, by keeper: the work that is left, and the place where results are collected."""
+
+    def __init__(self, plan: Plan, pass_: Pass, watch: Watch) -> None:
+        """Find out what earlier runs finished, and tell the watch what is left."""
+        self._plan, self._pass, self._watch = plan, pass_, watch
+        self._ledgers = [
+            Ledger(_phase(pass_, asked), asked, keeper.entries if keeper else (), keeper.commit if keeper else None)
+            for keeper, asked in zip(pass_.keepers, pass_.questions(), strict=True)
+        ]
+        size = block_size(plan)
+        self.units = [unit for job in pass_.jobs for unit in self._left(job, size)]
+        self._committed = time.monotonic()
+        watch.begin(pass_.name, sum(unit.nbytes for unit in self.units))
+
+    def _left(self, job: Job, size: int) -> Iterator[Unit]:
+        done = [ledger.done(job.name) for ledger in self._ledgers]
+        for start, stop, lacking in gaps(done, job.tensor.elements):
+            for block in blocks(job, size, start, stop):
+                yield Unit(job, block, lacking)
+
+    def collect(self, finished: Iterable[tuple[Unit, list[Answers]]]) -> tuple[Survey, ...]:
+        """Judge, keep and report every result as it comes; commit now and then, and at the end whatever happens.
+
+        Raises:
+            MergeError: a block shows numbers that can't be merged or stored.
+        """
+        try:
+            for unit, answers in finished:
+                for k, found in zip(unit.lacking, answers, strict=True):
+                    check_block(self._plan, unit.job, found)
+                    self._ledgers[k].add(unit.job.name, unit.block, found)
+                self._watch.advance(unit.nbytes)
+                if time.monotonic() - self._committed > COMMIT_SECONDS:
+                    self._commit()
+        finally:
+            self._commit()
+        return tuple(ledger.survey for ledger in self._ledgers)
+
+    def _commit(self) -> None:
+        for ledger in self._ledgers:
+            ledger.flush()
+        self._committed = time.monotonic()
+
+
+def do_unit(
+    plan: Plan, pass_: Pass, survey: Survey, unit: Unit, buffers: Buffers, ahead: Unit | None = None
+) -> list[Answers]:
+    """Read one block, answer, and in each output that lacks it merge or copy and write: the work of a worker.
+
+    Args:
+        plan: the sources.
+        pass_: what to do.
+        survey: the answers that the methods asked for before.
+        unit: the block.
+        buffers: of this worker.
+        ahead: what this worker reads next, for the OS to fetch meanwhile.
+
+    Returns:
+        The answers for each keeper that lacks the block.
+    """
+    job, block = unit.job, unit.block
+    rows = read_rows(plan, job, block, buffers, None if ahead is None else (ahead.job, ahead.block))
+    stack = stacked(plan, job, block, rows)
+    seen: Answers = observe(pass_.asked_of(job), stack)
+    if not job.places or not pass_.outputs:
+        return [seen for _ in unit.lacking]
+    answers = []
+    for k in unit.lacking:
+        output = pass_.outputs[k]
+        mine = output.plan.job(job.name)
+        if mine.method is None:
+            stored, found = copied(mine, stack)
+        else:
+            stored, found = merged(mine, stack, survey, buffers, pass_.after(output.plan, mine.method))
+        for place in mine.places:
+            output.sink.write(place, block.start, stored)
+        answers.append({**seen, **found})
+    return answers
+
+
+def _phase(pass_: Pass, asked: Iterable[Any]) -> str:
+    """All that is answered is part of the phase: a run that asks more or less than an earlier one begins it anew."""
+    return f"{pass_.name}: {', '.join(question.key for question in asked)}"

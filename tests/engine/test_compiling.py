@@ -6,8 +6,8 @@ from threading import Event
 
 import pytest
 
-from agentmerge.engine import warming
-from agentmerge.engine.warming import Warming
+from agentmerge.engine import compiling
+from agentmerge.engine.compiling import Compiling
 
 
 class Said:
@@ -27,14 +27,14 @@ class Said:
 
 def test_a_quick_load_says_nothing() -> None:
     said = Said()
-    Warming(lambda: None).wait(said)
+    Compiling(lambda: None).wait(said)
     assert said.phases == []
 
 
 def test_a_slow_compile_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warming, "PATIENCE", 0.0)
+    monkeypatch.setattr(compiling, "PATIENCE", 0.0)
     said = Said()
-    Warming(lambda: said.begun.wait() and None).wait(said)
+    Compiling(lambda: said.begun.wait() and None).wait(said)
     assert said.phases == ["compiling the kernels, once on this machine"]
 
 
@@ -43,4 +43,4 @@ def test_a_failed_compile_is_an_error() -> None:
         raise RuntimeError("LLVM says no")
 
     with pytest.raises(RuntimeError, match="LLVM says no"):
-        Warming(fail).wait(Said())
+        Compiling(fail).wait(Said())

@@ -1,9 +1,12 @@
-"""Compile the kernels while the sources are opened, and say so where that takes long. Knows no kernel."""
+"""Compile the kernels while the sources are opened, and say so where that takes long."""
 
 from __future__ import annotations
 
 from threading import Thread
 from typing import TYPE_CHECKING
+
+from agentmerge.files import reading
+from agentmerge.kernels import cpu, profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,11 +17,11 @@ PATIENCE = 1.0
 """Seconds of waiting before it is worth a word: loading from the cache takes less, compiling takes more."""
 
 
-class Warming:
-    """A call in a thread of its own, from now on; its error waits for whoever waits for it."""
+class Compiling:
+    """A call in a thread of its own, from now on; its error waits for whoever waits for its end."""
 
-    def __init__(self, warm_up: Callable[[], None]) -> None:
-        self._warm_up = warm_up
+    def __init__(self, load: Callable[[], None]) -> None:
+        self._load = load
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, name="kernels")
         self._thread.start()
@@ -34,6 +37,26 @@ class Warming:
 
     def _run(self) -> None:
         try:
-            self._warm_up()
+            self._load()
         except BaseException as error:
             self._error = error
+
+
+def kernels_for(*, merging: bool, full: bool) -> Callable[[], None]:
+    """What loads the kernels of a run.
+
+    Args:
+        merging: whether it merges, or only reads.
+        full: whether the full probe's questions are asked.
+    """
+
+    def load() -> None:
+        reading.warm_up()
+        if merging:
+            cpu.warm_up()
+        else:
+            cpu.warm_up_folds()
+        if full:
+            profiles.warm_up()
+
+    return load

@@ -1,4 +1,4 @@
-"""Put what was done into a record. Knows neither files nor runners."""
+"""Put what was done into a record."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
-from agentmerge.analysis.findings import findings_of, sample_of
+from agentmerge.analysis.findings import findings_of
 from agentmerge.engine.output import output_facts
-from agentmerge.errors import shortened
+from agentmerge.engine.passes import of_a_report
+from agentmerge.errors import Note, shortened
 from agentmerge.record import AgentRetention, AgentRounding, CopiedTensor, MergeRecord, SurveySummary, Tensors
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.profile import Profile
@@ -17,6 +18,8 @@ from agentmerge.survey.regions import RegionRetention, region_retentions
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agentmerge.analysis.models import Findings
     from agentmerge.engine.plan import Plan
     from agentmerge.survey.statistic import Survey
@@ -29,27 +32,22 @@ def summary_of(plan: Plan, survey: Survey) -> SurveySummary:
     return SurveySummary.of(plan.names, counts, method.agent_scales(survey), method.overlap.threshold)
 
 
-def profile_of(plan: Plan) -> Profile:
-    """The question of a full probe."""
-    return Profile(plan.recipe.method.overlap.threshold, sample_of(sum(task.tensor.elements for task in plan.merged)))
-
-
-def found_of(plan: Plan, survey: Survey) -> Findings | None:
+def findings_of_survey(plan: Plan, survey: Survey) -> Findings | None:
     """What a full probe found; None where none was asked for."""
-    profile = profile_of(plan)
-    if not survey.knows(profile):
-        return None
-    return findings_of(plan.names, plan.base.specs, survey, profile, plan.recipe.method)
+    for question in of_a_report(plan):
+        if isinstance(question, Profile) and survey.knows(question):
+            return findings_of(plan.names, plan.sources["base"].specs, survey, question, plan.recipe.method)
+    return None
 
 
-def record_of(plan: Plan, survey: Survey, after: Survey, warnings: list[str], timing: dict[str, Any]) -> MergeRecord:
+def record_of(plan: Plan, survey: Survey, after: Survey, notes: Sequence[Note], timing: dict[str, Any]) -> MergeRecord:
     """Everything that was done.
 
     Args:
         plan: what was to be done.
         survey: every answer about the inputs.
         after: every answer about what became of them.
-        warnings: what the data showed.
+        notes: what the data showed.
         timing: seconds and bytes.
     """
     overlap, method = survey.total(plan.recipe.method.overlap), plan.recipe.method
@@ -70,10 +68,10 @@ def record_of(plan: Plan, survey: Survey, after: Survey, warnings: list[str], ti
         },
         learned=method.learned(survey, plan.names),
         retention=_retention(plan, after),
-        findings=found_of(plan, survey),
+        findings=findings_of_survey(plan, survey),
         tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
         output=output_facts(plan),
-        warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after), *method.advice(survey)],
+        warnings=[*map(str, (*plan.notes, *notes, *_copied_notes(plan, after))), *method.advice(survey)],
         timing=timing,
     )
 
@@ -98,17 +96,17 @@ def _retention(plan: Plan, after: Survey) -> dict[str, AgentRetention] | None:
 
 def _copied(plan: Plan, after: Survey) -> list[CopiedTensor]:
     return [
-        CopiedTensor(name=task.tensor.name, reason=task.reason + _differing(plan, task.tensor.name, after))
-        for task in plan.tasks
-        if task.method is None
+        CopiedTensor(name=job.tensor.name, reason=job.reason + _differing(plan, job.tensor.name, after))
+        for job in plan.jobs
+        if job.method is None
     ]
 
 
-def _copied_warnings(plan: Plan, after: Survey) -> list[str]:
-    names = [task.tensor.name for task in plan.tasks if task.method is None]
+def _copied_notes(plan: Plan, after: Survey) -> list[Note]:
+    names = [job.tensor.name for job in plan.jobs if job.method is None]
     differing = [name for name in names if _differing(plan, name, after)]
     found = f"copied although agents differ in them (tensors.copied tells which): {shortened(differing)}"
-    return [found] if differing else []
+    return [Note(found)] if differing else []
 
 
 def _differing(plan: Plan, tensor: str, after: Survey) -> str:

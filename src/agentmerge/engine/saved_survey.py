@@ -1,13 +1,14 @@
-"""Go on from a saved survey, if it is one of these very sources. Knows no method."""
+"""Go on from a saved survey, if it is one of these very sources."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.errors import SurveyError
+from agentmerge.errors import SurveyError, Where, role_of
 from agentmerge.record import ProbeRecord
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.statistic import Survey
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from agentmerge.engine.plan import Plan
     from agentmerge.survey.integrity import IntegrityCounts
+
+
+AGAIN = "Probe again."
 
 
 def adopt_survey(plan: Plan) -> Survey:
@@ -50,7 +54,9 @@ def check_fingerprint(plan: Plan, found: IntegrityCounts) -> None:
     bad = np.nonzero(saved.fingerprint != found.fingerprint)[0]
     if bad.size:
         names = ", ".join(("base", *plan.names)[i] for i in bad)
-        raise SurveyError(f"{path}: the data of {names} changed since this survey was made. Probe again.")
+        raise SurveyError(
+            f"{path}: the data of {names} changed since this survey was made", todo=AGAIN, where=Where(path=path)
+        )
 
 
 @contextmanager
@@ -61,18 +67,22 @@ def _readable(path: str) -> Iterator[None]:
     except SurveyError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise SurveyError(f"{path}: its answers are not what a probe writes ({error!r:.80}). Probe again.") from error
+        found = f"{path}: its answers are not what a probe writes ({error!r:.80})"
+        raise SurveyError(found, todo=AGAIN, where=Where(path=path)) from error
 
 
 def _check_sources(plan: Plan, saved: ProbeRecord, path: str) -> None:
-    now = plan.identities()
+    now, where = plan.identities(), Where(path=path)
     if saved.sources.keys() != now.keys():
-        raise SurveyError(f"{path}: is of {sorted(saved.sources)}, expected {sorted(now)}. Probe again.")
+        raise SurveyError(f"{path}: is of {sorted(saved.sources)}", expected=f"{sorted(now)}", todo=AGAIN, where=where)
     for name, identity in now.items():
         if saved.sources[name].get("files") != identity["files"]:
             raise SurveyError(
                 f"{path}: {name!r} was {saved.sources[name].get('source')!r} when this survey was made and is "
-                f"{identity['source']!r} now, or its files changed since. Probe again."
+                f"{identity['source']!r} now, or its files changed since",
+                todo=AGAIN,
+                where=replace(where, role=None if "." in name else role_of(name)),
             )
     if saved.scope != plan.scope_id:
-        raise SurveyError(f"{path}: was made under rules that merge other tensors or agents. Probe again.")
+        found = f"{path}: was made under rules that merge other tensors or agents"
+        raise SurveyError(found, todo=AGAIN, where=where)

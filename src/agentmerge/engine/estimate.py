@@ -1,0 +1,142 @@
+"""What a plan takes: workers, blocks, memory, bytes and arithmetic, and whether that is too much to start unasked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentmerge.errors import RecipeError
+from agentmerge.machine import available_cpus
+from agentmerge.tensors import DTYPES, LEAF, Block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentmerge.engine.plan import Job, Plan
+    from agentmerge.methods.base import MergeMethod
+
+BLOCK_SIZES = 1 << 20, 8 << 20
+"""Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
+BUFFERS = 1 << 30
+"""Bytes that the blocks of all workers may take together before smaller ones are chosen, down to the least."""
+MOST_WORKERS = 16
+RESIDENT = 170_000_000
+"""Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
+LIMIT = 1e15
+"""FLOP that processors do unasked; nearly three hours at SPEED."""
+SPEED = 100e9
+"""FLOP per second that the estimates of time take for processors."""
+
+
+def workers(plan: Plan) -> int:
+    """Threads."""
+    wanted = plan.recipe.run.workers
+    return min(available_cpus(), MOST_WORKERS) if wanted == "auto" else wanted
+
+
+def block_size(plan: Plan) -> int:
+    """Bytes of the base in one block."""
+    wanted = plan.recipe.run.block_size
+    if wanted != "auto":
+        return int(wanted)
+    least, most = BLOCK_SIZES
+    width = max((DTYPES[spec.dtype].itemsize for spec in plan.sources["base"].specs.values()), default=1)
+    return min(max(BUFFERS * width // (workers(plan) * _row_bytes(plan)), least), most)
+
+
+def blocks(job: Job, size: int, start: int = 0, stop: int | None = None) -> Iterator[Block]:
+    """The blocks of elements [start, stop) of a job's tensor, every inner edge a multiple of LEAF.
+
+    Args:
+        job: one whose method must see the tensor whole gets it whole.
+        size: bytes of the base in one block.
+        start: of the elements.
+        stop: of the elements; None is the tensor's end.
+    """
+    stop = job.tensor.elements if stop is None else stop
+    step = max(size // DTYPES[job.tensor.dtype].itemsize // LEAF, 1) * LEAF
+    if job.whole:
+        start, step = 0, job.tensor.elements
+    for edge in range(start, stop, max(step, 1)):
+        yield Block(job.tensor, edge, min(edge + step, stop))
+
+
+def input_bytes(plan: Plan) -> int:
+    """Bytes of one pass over everything that is merged."""
+    return sum(job.bytes_read(job.tensor.elements) for job in plan.merged)
+
+
+def output_bytes(plan: Plan) -> int:
+    """Bytes of the weight files to be written."""
+    return sum(shard.size for shard in plan.layout.shards)
+
+
+def memory_bytes(plan: Plan) -> int:
+    """Resident memory to expect: each worker's largest block, and once what sees or makes a tensor whole."""
+    row, size = _row_bytes(plan), block_size(plan)
+    shared = [block.elements for job in plan.jobs if not job.whole for block in blocks(job, size)]
+    alone = [
+        job.tensor.elements * (row + 4) + job.method.working_bytes(job.tensor, _present(plan, job))
+        for job in plan.merged
+        if job.whole and job.method is not None
+    ]
+    return RESIDENT + workers(plan) * row * max(shared, default=0) + max(alone, default=0)
+
+
+def _row_bytes(plan: Plan) -> int:
+    """Bytes that one element takes at most in a worker's buffers: of every source, and its result."""
+    widths = (max((DTYPES[s.dtype].itemsize for s in o.specs.values()), default=0) for o in plan.sources.values())
+    return 4 + sum(widths)
+
+
+def cost_of(plan: Plan, method: MergeMethod) -> float:
+    """FLOP of the tensors that this method merges and that take longer to compute than to read."""
+    return sum(method.cost(job.tensor, _present(plan, job)) for job in plan.merged if job.method == method)
+
+
+def check_cost(plan: Plan) -> None:
+    """Raise RecipeError for work that takes hours on processors, unless the recipe allows it."""
+    slow = _slow_cost(plan)
+    if slow > LIMIT and not plan.recipe.run.allow_slow:
+        raise RecipeError(
+            f"method: '{plan.recipe.method.name}' takes {format_flop(slow)} without a GPU, about {_time(slow)}; more "
+            f"than {format_flop(LIMIT)} is not started unasked",
+            todo="Run it where torch finds a CUDA device, choose cheaper settings (`agentmerge methods` lists them), "
+            "or set run.allow_slow: true (--allow-slow).",
+        )
+
+
+def cost_line(plan: Plan) -> str:
+    """For people, in one line; "" where no method computes much."""
+    total, slow = sum(cost_of(plan, method) for method in plan.methods), _slow_cost(plan)
+    if not total:
+        return ""
+    if not slow:
+        return f"{format_flop(total)} on a GPU"
+    wanted = "; wants a GPU, or --allow-slow" if slow > LIMIT else ""
+    return f"{format_flop(total)}, about {_time(slow)}{wanted}"
+
+
+def format_flop(flop: float) -> str:
+    """In the largest fitting unit: "31.4 PFLOP"."""
+    for unit, size in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
+        if flop >= size:
+            return f"{flop / size:.1f} {unit}"
+    return f"{flop / 1e6:.1f} MFLOP"
+
+
+def _present(plan: Plan, job: Job) -> int:
+    return len(plan.names) - len(job.absent)
+
+
+def _slow_cost(plan: Plan) -> float:
+    """FLOP of the methods that run on processors here."""
+    slow = {method for method in plan.methods if cost_of(plan, method) and not method.accelerated()}
+    return sum(cost_of(plan, method) for method in slow)
+
+
+def _time(flop: float) -> str:
+    seconds = flop / SPEED
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit} at {SPEED / 1e9:.0f} GFLOP/s"
+    return f"{seconds:.1f} seconds at {SPEED / 1e9:.0f} GFLOP/s"

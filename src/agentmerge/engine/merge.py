@@ -1,0 +1,195 @@
+"""A merge is a sequence of passes over the same stacks; each answers what is still asked, and the last one also writes.
+
+A probe is its first pass. Knows no method and no runner by name.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from agentmerge._version import __version__
+from agentmerge.engine.compiling import Compiling, kernels_for
+from agentmerge.engine.estimate import check_cost, input_bytes
+from agentmerge.engine.local import LocalRunner
+from agentmerge.engine.output import output_files
+from agentmerge.engine.passes import Output, fold, last, nothing, probe
+from agentmerge.engine.plan import varied
+from agentmerge.engine.preflight import check_output, planned
+from agentmerge.engine.records import findings_of_survey, record_of, summary_of
+from agentmerge.engine.saved_survey import adopt_survey, check_fingerprint
+from agentmerge.engine.verdicts import check_agents
+from agentmerge.errors import DataError, SourceError, SurveyError
+from agentmerge.files.writer import Writer
+from agentmerge.progress import Silent, Watch
+from agentmerge.record import RECORD, MergeRecord, ProbeRecord
+from agentmerge.survey.integrity import Integrity
+from agentmerge.survey.statistic import Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from agentmerge.engine.passes import Questions
+    from agentmerge.engine.plan import Plan
+    from agentmerge.engine.runner import Runner
+    from agentmerge.errors import Note
+    from agentmerge.recipe import Recipe
+
+RUNNERS: Mapping[str, Callable[[], Runner]] = {"local": LocalRunner}
+"""By the names that `run.runner` has for them."""
+
+
+def merge_all(
+    recipes: Mapping[Path, Recipe],
+    *,
+    overwrite: bool = False,
+    beside: Questions = nothing,
+    runner: Runner | None = None,
+    watch: Watch | None = None,
+) -> list[MergeRecord]:
+    """Merge the same agents in several ways, reading them once; see `agentmerge.merge`.
+
+    Args:
+        recipes: by output folder; they differ in their methods' settings alone.
+        overwrite: replace a folder that is there, once the new one is whole.
+        beside: what is asked beside what the methods ask, for a report.
+        runner: who does the work; None takes the first recipe's.
+        watch: is told of the progress.
+
+    Returns:
+        A record per recipe, in their order.
+
+    Raises:
+        MergeError: whatever the user can mend; no output appears before all are whole.
+    """
+    watch, started = watch or Silent(), time.time()
+    first, *others = recipes.values()
+    kernels = Compiling(kernels_for(merging=True, full=beside is not nothing))
+    with planned(first) as plan, ExitStack() as opened:
+        plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
+        for out, one in plans.items():
+            check_output(one, out)
+            check_cost(one)
+        made = {out: record for out, one in plans.items() if others and (record := _finished(out, one))}
+        todo = {out: one for out, one in plans.items() if out not in made}
+        files = {out: output_files(one) for out, one in todo.items()}
+        known = adopt_survey(plan)
+        writers = _writers(todo, opened, overwrite)
+        outputs = [Output(todo[out], writer) for out, writer in writers.items()]
+        kernels.wait(watch)
+        try:
+            merging = _Merging(outputs, beside, runner or RUNNERS[first.run.runner](), watch, started)
+            records = merging.run(known) if outputs else []
+            for (out, writer), record in zip(writers.items(), records, strict=True):
+                writer.finish(files[out](record))
+                made[out] = record
+        except (DataError, SurveyError, SourceError) as error:
+            for writer in writers.values():
+                writer.refuse(str(error))
+            raise
+    return [made[out] for out in recipes]
+
+
+class _Merging:
+    """The passes of one merge, or of several that share their sources."""
+
+    def __init__(
+        self, outputs: Sequence[Output], beside: Questions, runner: Runner, watch: Watch, started: float
+    ) -> None:
+        self._outputs, self._beside, self._runner, self._watch = outputs, beside, runner, watch
+        self._plans = [output.plan for output in outputs]
+        self._started = started
+
+    def run(self, known: Survey) -> list[MergeRecord]:
+        """Pass after pass: fold until the methods ask no more, then merge.
+
+        Args:
+            known: answers of a saved survey.
+        """
+        plan, survey, folds = self._plans[0], Survey(), 0
+        survey.update(known)
+        while (reading := fold(self._plans, survey, folds, self._outputs[0].sink, self._beside)) is not None:
+            survey.update(*self._runner.run(plan, reading, survey, self._watch))
+            folds += 1
+        notes = self._judged(survey) if folds else []
+        folded = time.time()
+        writing = last(self._outputs, survey, folds, self._beside)
+        after = self._runner.run(plan, writing, survey, self._watch)
+        survey.update(after[0])
+        notes = notes or self._judged(survey)
+        check_fingerprint(plan, survey.total(Integrity()))
+        plan.restat()
+        timing = {"fold_seconds": round(folded - self._started, 3), "map_seconds": round(time.time() - folded, 3)}
+        timing |= {"folds": folds, "outputs": len(self._outputs), "bytes_read": input_bytes(plan)}
+        return [
+            record_of(one, survey.joined(found), found, notes, timing)
+            for one, found in zip(self._plans, after, strict=True)
+        ]
+
+    def _judged(self, survey: Survey) -> list[Note]:
+        found = [check_agents(plan, survey.total(plan.recipe.method.overlap)) for plan in self._plans]
+        return list(dict.fromkeys(note for notes in found for note in notes))
+
+
+def probe_one(
+    recipe: Recipe, *, beside: Questions = nothing, runner: Runner | None = None, watch: Watch | None = None
+) -> ProbeRecord:
+    """See what the agents of a recipe changed, without writing a model; see `agentmerge.probe`.
+
+    Raises:
+        MergeError: whatever the user can mend.
+    """
+    watch, started = watch or Silent(), time.time()
+    kernels = Compiling(kernels_for(merging=False, full=beside is not nothing))
+    with planned(recipe) as plan:
+        runner, survey = runner or RUNNERS[recipe.run.runner](), Survey()
+        reading = probe(plan, survey, beside)
+        kernels.wait(watch)
+        survey.update(*runner.run(plan, reading, survey, watch))
+        plan.restat()
+        notes = [*plan.notes, *check_agents(plan, survey.total(recipe.method.overlap))]
+        return ProbeRecord(
+            method=recipe.method.model_dump(mode="json"),
+            sources=plan.identities(),
+            scope=plan.scope_id,
+            survey=summary_of(plan, survey),
+            findings=findings_of_survey(plan, survey),
+            answers=survey.encode(reading.asked),
+            warnings=list(map(str, notes)),
+            timing={"seconds": round(time.time() - started, 3), "bytes_read": input_bytes(plan)},
+        )
+
+
+def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> dict[Path, Writer]:
+    """A writer for every output, or none: where one is refused, the space that others reserved is given back."""
+    writers: dict[Path, Writer] = {}
+    try:
+        for out, plan in todo.items():
+            writer = Writer(out, plan.layout, _identity(plan), overwrite=overwrite)
+            writers[out] = opened.enter_context(writer)
+    except BaseException:
+        for writer in writers.values():
+            writer.abandon()
+        raise
+    return writers
+
+
+def _finished(out: Path, plan: Plan) -> MergeRecord | None:
+    """The record of an output that an earlier run of the same sweep finished before it was killed."""
+    try:
+        if not (out / RECORD).exists():
+            return None
+    except OSError:  # the writer tells it
+        return None
+    record = MergeRecord.load(out)
+    recipe = {key: value for key, value in record.recipe.items() if key != "run"}
+    then = {"agentmerge": record.versions.get("agentmerge"), "recipe": recipe, "sources": record.sources}
+    return record if then == _identity(plan) else None
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    """What the output's bytes depend on; how the work is done is not part of it."""
+    recipe = {key: value for key, value in plan.recipe.dump().items() if key != "run"}
+    return {"agentmerge": __version__, "recipe": recipe, "sources": plan.identities()}

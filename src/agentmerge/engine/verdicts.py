@@ -1,0 +1,127 @@
+"""What only the data can show: NaN, inf, overflow, unchanged agents, the wrong base, a head that is no embedding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agentmerge.errors import DataError, Note, Role, Where, role_of
+from agentmerge.survey.integrity import Integrity, IntegrityCounts
+from agentmerge.survey.rounding import RoundingCounts
+from agentmerge.survey.ties import HeadDiffers
+from agentmerge.tensors import LEAF, Block, as_float32
+
+if TYPE_CHECKING:
+    from agentmerge.engine.ledger import Answers
+    from agentmerge.engine.plan import Job, Plan
+    from agentmerge.sources.folder import Opened
+    from agentmerge.survey.overlap import OverlapCounts
+
+DENSE = 0.95
+"""When every agent changed at least this fraction, the base is probably another one."""
+STEP = 512 * LEAF
+"""Elements that are counted at a time for a message."""
+
+
+def check_block(plan: Plan, job: Job, answers: Answers) -> None:
+    """Raise DataError as soon as one block shows numbers that can't be merged or stored."""
+    if answers.get(HeadDiffers()):
+        raise _untied(plan, job)
+    found = answers.get(Integrity())
+    if isinstance(found, IntegrityCounts) and (found.nan.any() or found.inf.any()):
+        bad = (found.nan + found.inf).nonzero()[0]
+        names = [("base", *plan.names)[i] for i in bad]
+        raise _non_finite(plan, job, [name for name in names if name not in job.absent])
+    for answer in answers.values():
+        if not isinstance(answer, RoundingCounts):
+            continue
+        if answer.non_finite and job.method is None:
+            raise _non_finite(plan, job, [job.taken_from])
+        if answer.overflow or answer.non_finite:
+            raise _overflow(job, answer)
+
+
+def check_agents(plan: Plan, counts: OverlapCounts) -> list[Note]:
+    """Judge the whole overlap.
+
+    Args:
+        plan: names and what is allowed.
+        counts: over all merged elements.
+
+    Raises:
+        DataError: an agent changed nothing, and that is not allowed.
+    """
+    notes = []
+    for name, changed, different in zip(plan.names, counts.changed, counts.different, strict=True):
+        if changed == 0 and counts.elements:
+            found = "is identical to the base" if different == 0 else "changed no element beyond the threshold"
+            source = plan.sources[name].source
+            text, where = f"agent '{name}' ({source}) {found}", Where(Role(name), source)
+            if plan.recipe.inputs.unchanged == "error":
+                raise DataError(
+                    text,
+                    expected="changes",
+                    todo="Check that it is the trained checkpoint, or set inputs.unchanged: allow (--unchanged allow) "
+                    "to go on; it then takes no part.",
+                    where=where,
+                )
+            notes.append(Note(f"{text}; it takes no part", where=where))
+    if counts.elements and min(counts.density) >= DENSE:
+        densities = ", ".join(f"{n} {d:.1%}" for n, d in zip(plan.names, counts.density, strict=True))
+        notes.append(Note(f"every agent changed nearly every element ({densities}):", "is this the right base?"))
+    return notes
+
+
+def _untied(plan: Plan, job: Job) -> DataError:
+    embedding, head = job.rows
+    source = plan.sources[head.source]
+    role = role_of(head.source.rpartition("/")[2])
+    return DataError(
+        f"{head.tensor.name}: in {role} ({source.source}) it differs from {embedding.tensor.name}",
+        expected="equal tensors, as a config.json ties the two",
+        todo="Set inputs.untie: true (--untie) to give the output a head of its own, starting from each source's "
+        "embedding where it stores none, or correct the config.",
+        where=Where(role, source.source, head.tensor.name),
+    )
+
+
+def _non_finite(plan: Plan, job: Job, names: list[str]) -> DataError:
+    lines = [_non_finite_line(name, plan.sources[name], job) for name in names]
+    role = role_of(names[0])
+    return DataError(
+        "\n".join(lines) + "\n",
+        expected="finite numbers",
+        todo="Use an earlier checkpoint of that training run.",
+        where=Where(role, plan.sources[names[0]].source, job.tensor.name),
+    )
+
+
+def _non_finite_line(name: str, source: Opened, job: Job) -> str:
+    """Count the whole tensor, so that the message does not depend on where the first block ended."""
+    nan = inf = 0
+    spec = source.specs[job.tensor.name]
+    for start in range(0, spec.elements, STEP):
+        values = as_float32(source.read(Block(spec, start, min(start + STEP, spec.elements))))
+        nan += int(np.isnan(values).sum())
+        inf += int(np.isinf(values).sum())
+    return (
+        f"{job.tensor.name}: {role_of(name)} ({source.source}) has {nan} NaN and {inf} inf of {spec.elements} elements."
+    )
+
+
+def _overflow(job: Job, counts: RoundingCounts) -> DataError:
+    where = Where(tensor=job.tensor.name)
+    if counts.overflow:
+        return DataError(
+            f"{job.tensor.name}: at least {counts.overflow} merged elements are too large for {job.cast.dtype} and "
+            "would become inf",
+            todo="Choose a wider output: output.dtype bfloat16 or float32 (--dtype).",
+            where=where,
+        )
+    return DataError(
+        f"{job.tensor.name}: at least {counts.non_finite} merged elements are not finite in float32 although every "
+        "input is",
+        todo="Lower the method's rescale or the agents' weights.",
+        where=where,
+    )
