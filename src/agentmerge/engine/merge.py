@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
 from agentmerge.engine.compiling import Compiling, kernels_for
+from agentmerge.engine.decisions import varied
 from agentmerge.engine.estimate import check_cost, input_bytes
 from agentmerge.engine.local import LocalRunner
 from agentmerge.engine.output import output_files
 from agentmerge.engine.passes import Output, fold, last, nothing, probe
-from agentmerge.engine.plan import varied
 from agentmerge.engine.preflight import check_output, planned
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
 from agentmerge.engine.saved_survey import adopt_survey, check_fingerprint

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from agentmerge.alike.alignment import align
 from agentmerge.alike.chain import prepare
+from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
-from agentmerge.engine.plan import plan_of, reader_of
 from agentmerge.errors import BASE, MergeError, Note, OutputError, Problem, RecipeError, Role, Where, role_of
 from agentmerge.frozen import Frozen
 from agentmerge.sources.folder import open_checkpoint
