@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agentmerge.alike.alignment import Alignment, align
-from agentmerge.engine.plan import AS_STORED, IMPORTANCE, Job, Plan, Row
+from agentmerge.engine.plan import AS_STORED, IMPORTANCE, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.errors import AlignmentError, Note, RecipeError, Role, Where
 from agentmerge.files.layout import Layout, plan_layout

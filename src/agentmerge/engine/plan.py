@@ -8,18 +8,18 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.alike.alignment import Alignment
 from agentmerge.alike.tokens import content_of
-from agentmerge.errors import Note
-from agentmerge.files.layout import Layout, Place
 from agentmerge.sidefiles.copied import read_config
 from agentmerge.tensors import DTYPES, Cast, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agentmerge.alike.alignment import Alignment
     from agentmerge.alike.chain import Prepared
     from agentmerge.alike.heads import Tie
+    from agentmerge.errors import Note
+    from agentmerge.files.layout import Layout, Place
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
     from agentmerge.sources.folder import Opened
