@@ -1,4 +1,4 @@
-"""Squared gradients of the log-likelihood of responses, summed. The only file of this room that knows torch."""
+"""Squared gradients of the log-likelihood of responses, summed; the only file of this room that imports torch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
-from agentmerge.errors import DataError, MergeError, RecipeError, SourceError
+from agentmerge.errors import DataError, MergeError, RecipeError, SourceError, Where
 from agentmerge.importance.names import Named
+from agentmerge.importance.quiet import quiet
 from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def choose_device(wanted: str) -> str:
     """
     there = torch.cuda.is_available()
     if wanted == "cuda" and not there:
-        raise RecipeError("--device cuda: torch finds no CUDA device. Use --device cpu, or install a CUDA build.")
+        todo = "Use --device cpu, or install a CUDA build."
+        raise RecipeError("--device cuda: torch finds no CUDA device.", todo=todo, where=Where(path="device"))
     return ("cuda" if there else "cpu") if wanted == "auto" else wanted
 
 
@@ -43,14 +45,15 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     Raises:
         SourceError: there is none that transformers can load.
     """
-    _quiet()
     try:
-        found: Tokenizer = transformers.AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
+        with quiet(transformers):
+            tokenizer: Tokenizer = transformers.AutoTokenizer.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False
+            )
     except Exception as error:  # transformers raises whatever its files lead to
-        raise SourceError(f"{folder}: transformers can't load its tokenizer: {_line(error)}") from error
-    return found
+        refused = f"{folder}: transformers can't load its tokenizer: {_line(error)}"
+        raise SourceError(refused, where=Where(path=str(folder))) from error
+    return tokenizer
 
 
 class Fisher:
@@ -108,15 +111,15 @@ class Fisher:
             likelihood = self._log_likelihood(example)
             likelihood.backward()
         except torch.cuda.OutOfMemoryError as error:
-            raise MergeError(
-                f"the example of line {example.line} ({example.tokens} tokens) needs more memory than the GPU has: "
-                f"{_line(error)} Lower --max-length, or use --device cpu."
-            ) from None
+            needs = f"the example of line {example.line} ({example.tokens} tokens) needs more memory than the GPU has:"
+            todo = f"{_line(error)} Lower --max-length, or use --device cpu."
+            raise MergeError(needs, todo=todo) from None
         value = float(likelihood.detach())
         if not math.isfinite(value) or not math.isfinite(float(self._total)):
             raise DataError(
-                f"the example of line {example.line} gives a gradient that is not finite (log-likelihood {value}), "
-                "expected finite numbers. Try --dtype float32, and check the model with `agentmerge probe`."
+                f"the example of line {example.line} gives a gradient that is not finite (log-likelihood {value})",
+                expected="finite numbers",
+                todo="Try --dtype float32, and check the model with `agentmerge probe`.",
             )
         return value
 
@@ -163,16 +166,18 @@ class Fisher:
 
 
 def _load(folder: Path, dtype: Any) -> Any:
-    _quiet()
     word = "dtype" if _version() >= (4, 56) else "torch_dtype"
     try:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False, output_loading_info=True, **{word: dtype}
-        )
+        with quiet(transformers):
+            model, report = transformers.AutoModelForCausalLM.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False, output_loading_info=True, **{word: dtype}
+            )
     except Exception as error:  # transformers raises whatever its files lead to
-        raise SourceError(f"{folder}: transformers can't load it as a causal language model: {_line(error)}") from error
+        refused = f"{folder}: transformers can't load it as a causal language model: {_line(error)}"
+        raise SourceError(refused, where=Where(path=str(folder))) from error
     if missing := sorted(report["missing_keys"]):
-        raise SourceError(f"{folder}: the files lack {missing[0]} and {len(missing) - 1} more weights of the model.")
+        lacking = f"{folder}: the files lack {missing[0]} and {len(missing) - 1} more weights of the model."
+        raise SourceError(lacking, where=Where(tensor=missing[0], path=str(folder)))
     return model.eval()
 
 
@@ -183,11 +188,6 @@ def _as_stored(model: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     except ImportError:
         return dict(arrays)
     return dict(revert_weight_conversion(model, dict(arrays)))
-
-
-def _quiet() -> None:
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
 
 
 def _version() -> tuple[int, ...]:
