@@ -13,7 +13,7 @@ from pathlib import Path
 from agentmerge.demo.domains.domain import LEVELS
 from agentmerge.demo.tasks import SubTask
 from agentmerge.eval.generate import LanguageModel
-from agentmerge.importance.run import Wanted, measure
+from agentmerge.importance.run import Options, measure
 
 EXAMPLES = 256
 
@@ -30,8 +30,10 @@ def main() -> None:
         if out.exists():
             shutil.rmtree(out)
         data.write_text("".join(rollouts(folder / name, name)))
-        wanted = Wanted.of(examples=EXAMPLES, max_length=128, chat=False, device="cpu", dtype="float32", every=EXAMPLES)
-        measure(str(folder / name), data, out, wanted)
+        options = Options.of(
+            examples=EXAMPLES, max_length=128, chat=False, device="cpu", dtype="float32", every=EXAMPLES
+        )
+        measure(str(folder / name), data, out, options)
 
 
 def rollouts(agent: Path, domain: str) -> list[str]:

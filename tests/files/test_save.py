@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 
 from agentmerge.files.layout import INDEX
-from agentmerge.files.save import PART, replace_file, save, spec_of
+from agentmerge.files.save import PART, save, save_file, spec_of
 from agentmerge.testing import read_checkpoint
 
 TENSORS = {
@@ -55,7 +55,7 @@ def test_a_file_takes_the_place_of_the_old_one(tmp_path):
     path, specs = tmp_path / "sums.safetensors", [spec_of(name, array) for name, array in TENSORS.items()]
     arrays = {name: np.ascontiguousarray(array) for name, array in TENSORS.items()}
     for text in ("1", "2"):
-        replace_file(path, specs, reversed(list(arrays.items())), {"text": text})
+        save_file(path, specs, reversed(list(arrays.items())), {"text": text})
         assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
         same(read_checkpoint(path))
         with safe_open(path, "np") as file:
@@ -65,7 +65,7 @@ def test_a_file_takes_the_place_of_the_old_one(tmp_path):
 @pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
 def test_a_failing_file_leaves_the_old_one(tmp_path, error):
     path, specs = tmp_path / "sums.safetensors", [spec_of("c", TENSORS["c"])]
-    replace_file(path, specs, [("c", TENSORS["c"])], {})
+    save_file(path, specs, [("c", TENSORS["c"])], {})
     before = path.read_bytes()
 
     def failing():
@@ -74,6 +74,6 @@ def test_a_failing_file_leaves_the_old_one(tmp_path, error):
         yield
 
     with pytest.raises(type(error)):
-        replace_file(path, specs, failing(), {})
+        save_file(path, specs, failing(), {})
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]

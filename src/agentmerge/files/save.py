@@ -60,7 +60,7 @@ def save_index(folder: Path, layout: Layout) -> None:
         (folder / INDEX).write_bytes(index)
 
 
-def replace_file(
+def save_file(
     path: Path, specs: Sequence[TensorSpec], arrays: Iterable[tuple[str, Array]], metadata: Mapping[str, str]
 ) -> None:
     """Write one safetensors file beside the old one, and return when it is on the disk in its place.

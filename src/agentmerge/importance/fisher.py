@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from agentmerge.errors import DataError, MergeError, RecipeError, SourceError, Where
-from agentmerge.importance.names import Named
+from agentmerge.importance.names import Parameter
 from agentmerge.importance.quiet import quiet
 from agentmerge.tensors import TensorSpec
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from agentmerge.importance.tokens import Encoded, Tokenizer
+    from agentmerge.importance.tokens import Tokenizer, TokenSequence
     from agentmerge.tensors import Array
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -92,14 +92,14 @@ class Fisher:
         """Of the sums, by the model's own names."""
         return tuple(TensorSpec(name, "F32", tuple(array.shape)) for name, array in self._sums.items())
 
-    def names(self) -> dict[str, Named]:
+    def names(self) -> dict[str, Parameter]:
         """Every parameter in the words of the model's files, the main name of a tied one first."""
         shapes = {name: torch.empty(array.shape, device="meta") for name, array in self._sums.items()}
         main = _as_stored(self._model, shapes)
         every = _as_stored(self._model, self._with_tied(shapes))
-        return {name: Named(tuple(array.shape), id(array)) for name, array in [*main.items(), *every.items()]}
+        return {name: Parameter(tuple(array.shape), id(array)) for name, array in [*main.items(), *every.items()]}
 
-    def observe(self, example: Encoded) -> float:
+    def observe(self, example: TokenSequence) -> float:
         """Add one example; its log-likelihood, summed over the response tokens.
 
         Raises:
@@ -140,7 +140,7 @@ class Fisher:
             name: array.contiguous().numpy() for name, array in _as_stored(self._model, self._with_tied(arrays)).items()
         }
 
-    def _log_likelihood(self, example: Encoded) -> Any:
+    def _log_likelihood(self, example: TokenSequence) -> Any:
         """Sum over response tokens of log p(token | prefix), in float32 or wider."""
         tokens = torch.tensor([[*example.prompt, *example.response]], device=self._device)
         count = len(example.response)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.errors import OutputError, Where
-from agentmerge.files.save import PART, replace_file
+from agentmerge.files.save import PART, save_file
 from agentmerge.sources.folder import open_checkpoint
 from agentmerge.tensors import Array, Block, TensorSpec
 
@@ -24,7 +24,7 @@ SUMS = "sums.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Progress:
     """How far a run is."""
 
     examples: int = 0
@@ -47,7 +47,7 @@ class SumStore:
         self._part = folder / (SUMS + PART)
         self._part.unlink(missing_ok=True)
 
-    def save(self, sums: Iterable[tuple[str, Array]], done: Done) -> None:
+    def save(self, sums: Iterable[tuple[str, Array]], done: Progress) -> None:
         """Put these sums in the place of the ones before, and return when they are on the disk.
 
         Raises:
@@ -56,20 +56,20 @@ class SumStore:
         self._check_space()
         texts = {"work": self._work, "examples": str(done.examples), "log_likelihood": done.log_likelihood.hex()}
         try:
-            replace_file(self._path, self._specs, sums, texts)
+            save_file(self._path, self._specs, sums, texts)
         except OSError as error:
             todo = "Free some space and run the same command again: it resumes."
             where = Where(path=str(self._part))
             raise OutputError(f"{self._part}: can't be written: {error}", todo=todo, where=where) from error
 
-    def load(self) -> tuple[Done, Iterator[tuple[str, Array]]] | None:
+    def load(self) -> tuple[Progress, Iterator[tuple[str, Array]]] | None:
         """What an earlier run of this work saved: how far it was, and its sums, flat; None where there is nothing."""
         if not self._path.exists():
             return None
         with open_checkpoint(self._path) as found:
             if found.metadata.get("work") != self._work or list(found.specs.values()) != list(self._specs):
                 return None
-            done = Done(int(found.metadata["examples"]), float.fromhex(found.metadata["log_likelihood"]))
+            done = Progress(int(found.metadata["examples"]), float.fromhex(found.metadata["log_likelihood"]))
         return done, self._arrays()
 
     def drop(self) -> None:
