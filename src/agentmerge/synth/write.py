@@ -17,6 +17,7 @@ from agentmerge.files.layout import plan_layout
 from agentmerge.files.positional import OpenFiles, write_from
 from agentmerge.files.save import reserved, save_index
 from agentmerge.files.staging import Staging
+from agentmerge.files.writer import JOURNAL
 from agentmerge.machine import available_cpus
 from agentmerge.synth.numbers import RUN, agent_numbers, base_numbers, check_at_least_one, densities_by_name
 from agentmerge.synth.shapes import find_shape
@@ -35,7 +36,6 @@ T = TypeVar("T")
 
 MOST_OPEN = 64
 """Files kept open at a time."""
-JOURNAL = ".journal.jsonl"
 IDENTITY = {"synth": 1}
 """What an unfinished set says of itself; it does not resume, but it may be thrown away."""
 
