@@ -10,10 +10,10 @@ import json
 import shutil
 from pathlib import Path
 
-from agentmerge.demo.decode import Agent
-from agentmerge.demo.domains.sample import LEVELS
-from agentmerge.demo.tasks import SubTask, samples
-from agentmerge.importance.run import Wanted, measure
+from agentmerge.demo.domains.domain import LEVELS
+from agentmerge.demo.tasks import SubTask
+from agentmerge.eval.generate import LanguageModel
+from agentmerge.importance.run import Options, measure
 
 EXAMPLES = 256
 
@@ -30,14 +30,16 @@ def main() -> None:
         if out.exists():
             shutil.rmtree(out)
         data.write_text("".join(rollouts(folder / name, name)))
-        wanted = Wanted.of(examples=EXAMPLES, max_length=128, chat=False, device="cpu", dtype="float32", every=EXAMPLES)
-        measure(str(folder / name), data, out, wanted)
+        options = Options.of(
+            examples=EXAMPLES, max_length=128, chat=False, device="cpu", dtype="float32", every=EXAMPLES
+        )
+        measure(str(folder / name), data, out, options)
 
 
 def rollouts(agent: Path, domain: str) -> list[str]:
     """The agent's greedy answers, easy and hard, as JSON lines."""
-    prompts = [s.prompt for level in LEVELS for s in samples(SubTask(domain, level), "train", EXAMPLES // 2, seed=7)]
-    answers = Agent.load(agent).answers(prompts)
+    prompts = [s.prompt for level in LEVELS for s in SubTask(domain, level).samples("train", EXAMPLES // 2, seed=7)]
+    answers = LanguageModel.load(agent).answers(prompts)
     rows = zip(prompts, answers, strict=True)
     return [json.dumps({"prompt": prompt, "response": text}) + "\n" for prompt, (text, _) in rows if text]
 

@@ -11,8 +11,9 @@ from files import read_model, save_checkpoint
 from transformers import logging
 from trl import GRPOConfig, GRPOTrainer
 
-from agentmerge.demo.domains.sample import LEVELS, Sample, split_of
-from agentmerge.demo.tasks import DOMAINS, SubTask, reward
+from agentmerge.demo.domains.domain import LEVELS
+from agentmerge.demo.tasks import DOMAINS, SubTask
+from agentmerge.eval.samples import Sample, split_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +85,6 @@ def rewards(prompts: list[str], completions: list[str], completion_ids: list[lis
     facts = (columns[key] for key in ("answer", "domain", "level"))
     rows = zip(prompts, completions, completion_ids, *facts, strict=True)
     return [
-        reward(SubTask(domain, level), Sample(prompt, answer), text, finished=1 in ids)
+        SubTask(domain, level).reward(Sample(prompt, answer), text, finished=1 in ids)
         for prompt, text, ids, answer, domain, level in rows
     ]

@@ -10,11 +10,11 @@ from files import read_model, save_checkpoint
 from model import build_model, build_tokenizer
 from torch.nn.functional import cross_entropy
 
-from agentmerge.demo.decode import Agent
 from agentmerge.demo.domains.memory import LETTERS
-from agentmerge.demo.domains.sample import Sample, split_of
-from agentmerge.demo.score import score
 from agentmerge.demo.tasks import DOMAINS, SUB_TASKS, SubTask
+from agentmerge.eval.generate import LanguageModel
+from agentmerge.eval.samples import Sample, split_of
+from agentmerge.eval.score import score
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Token ids and labels, [samples, tokens]."""
@@ -41,7 +41,7 @@ def train_base(out: Path, settings: BaseSettings, seed: int) -> list[dict[str, A
         batches = [encoded(tokenizer, drawn) for drawn in draw(rng, shares, settings.batch)]
         train_step(model, optimizers, rate, [*batches, recall(tokenizer, rng, settings.recall_kept, LONGEST_RECALL)])
         if step % settings.every == 0:
-            scores = looked_at(Agent(model.eval(), tokenizer), settings.look, seed)
+            scores = looked_at(LanguageModel(model.eval(), tokenizer), settings.look, seed)
             shares = mixture(scores, settings)
             history.append({"step": step, **{str(task): value for task, value in scores.items()}})
             print(f"base {seed}", {key: round(value, 2) for key, value in history[-1].items()}, flush=True)
@@ -79,9 +79,9 @@ def train_supervised(base: Path, out: Path, settings: SupervisedSettings, seed: 
     return history
 
 
-def looked_at(agent: Agent, count: int, seed: int) -> dict[SubTask, float]:
+def looked_at(model: LanguageModel, count: int, seed: int) -> dict[SubTask, float]:
     """Share of right answers on dev, by sub-task."""
-    found = score(agent, "dev", count, seed=seed)
+    found = score(model, SUB_TASKS, "dev", count, seed=seed)
     return {task: found.share(task) for task in SUB_TASKS}
 
 

@@ -24,12 +24,12 @@ from merges import ALL, TUNED, Merge, every_merge
 from safetensors.torch import load_file
 
 import agentmerge
-from agentmerge.demo.decode import Agent
-from agentmerge.demo.score import score
 from agentmerge.demo.tasks import SUB_TASKS
+from agentmerge.eval.generate import LanguageModel
+from agentmerge.eval.score import score
 
 if TYPE_CHECKING:
-    from agentmerge.demo.domains.sample import Split
+    from agentmerge.eval.samples import Split
 
 RESULTS = Path(__file__).parent / "results"
 MODELS = ("base", *ALL, "supervised")
@@ -77,7 +77,7 @@ class Worker:
     """What a process holds: where the checkpoints are, and one model in memory whose weights are replaced."""
 
     folder: Path
-    agent: Agent
+    model: LanguageModel
 
 
 WORKER: list[Worker] = []
@@ -86,7 +86,7 @@ WORKER: list[Worker] = []
 def prepare(folder: Path) -> None:
     """Begin a process."""
     torch.set_num_threads(1)
-    WORKER.append(Worker(folder, Agent.load(folder / "base")))
+    WORKER.append(Worker(folder, LanguageModel.load(folder / "base")))
 
 
 def scored(name: str) -> dict[str, dict[str, str]]:
@@ -98,13 +98,13 @@ def bits(
     folder: Path, domains: tuple[str, ...], splits: tuple[Split, ...] = ("dev", "test")
 ) -> dict[str, dict[str, str]]:
     """Right answers by split and sub-task, eight to a byte, in hex."""
-    agent = WORKER[0].agent
-    found = agent.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
+    model = WORKER[0].model
+    found = model.model.load_state_dict(load_file(folder / "model.safetensors"), strict=False)
     assert not found.unexpected_keys, found  # or a weight of the merge before this one would stay
     assert set(found.missing_keys) <= {"lm_head.weight"}, found
     tasks, right = [task for task in SUB_TASKS if task.domain in domains], {}
     for split in splits:
-        result = score(agent, split, COUNT[split], tasks)
+        result = score(model, tasks, split, COUNT[split])
         right[split] = {str(task): np.packbits(result.right[task]).tobytes().hex() for task in tasks}
     return right
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from settings import SEEDS, Settings
 
 if TYPE_CHECKING:
-    from agentmerge.demo.domains.sample import Split
+    from agentmerge.eval.samples import Split
 
 SAMPLES = 256
 """Per sub-task, on dev and on test."""
@@ -87,14 +87,14 @@ def train_stage(folder: Path, seed: int, name: str) -> list[dict[str, Any]]:
 
 def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     """Share of right answers by split and sub-task."""
-    from agentmerge.demo.decode import Agent
-    from agentmerge.demo.score import score
     from agentmerge.demo.tasks import SUB_TASKS
+    from agentmerge.eval.generate import LanguageModel
+    from agentmerge.eval.score import score
 
-    agent, found = Agent.load(folder), {}
+    model, found = LanguageModel.load(folder), {}
     splits: tuple[Split, ...] = ("dev", "test")
     for split in splits:
-        result = score(agent, split, SAMPLES)
+        result = score(model, SUB_TASKS, split, SAMPLES)
         found[split] = {str(task): result.share(task) for task in SUB_TASKS}
     return found
 

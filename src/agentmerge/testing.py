@@ -12,7 +12,6 @@ Example:
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge.api import merge
-from agentmerge.files.layout import index_json, plan_layout
-from agentmerge.files.positional import write_from
-from agentmerge.sources.folder import INDEX, open_checkpoint
+from agentmerge.files.save import save
+from agentmerge.files.save import spec_of as spec_of
+from agentmerge.sources.folder import open_checkpoint
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Survey
-from agentmerge.synth.agents import densities_by_name
+from agentmerge.synth.numbers import densities_by_name
 from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Array, Block, Cast, Stack, TensorSpec, as_float32
 
 if TYPE_CHECKING:
@@ -86,24 +85,13 @@ def write_checkpoint(
     Returns:
         The folder.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    layout = plan_layout([spec_of(name, array) for name, array in tensors.items()], shard_size)
+    save(folder, tensors, shard_size=shard_size)
     contents: dict[str, bytes] = dict(files or {})
     if config is None or config:
         contents["config.json"] = json.dumps(CONFIG if config is None else config, indent=1).encode()
-    if (index := index_json(layout)) is not None:
-        contents[INDEX] = index
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    for shard in layout.shards:
-        fd = os.open(folder / shard.name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            write_from(fd, shard.header, 0)
-            for spec in shard.specs:
-                write_from(fd, np.ascontiguousarray(tensors[spec.name]), layout.places[spec.name].offset)
-        finally:
-            os.close(fd)
     return folder
 
 
@@ -114,12 +102,6 @@ def read_checkpoint(source: Path) -> dict[str, Array]:
             name: checkpoint.read(Block(spec, 0, spec.elements)).reshape(spec.shape)
             for name, spec in checkpoint.specs.items()
         }
-
-
-def spec_of(name: str, array: Array) -> TensorSpec:
-    """The spec of a numpy array."""
-    spelling = {dtype: word for word, dtype in DTYPES.items()}
-    return TensorSpec(name, spelling[array.dtype], array.shape)
 
 
 @dataclass(frozen=True, slots=True)

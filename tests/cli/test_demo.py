@@ -12,8 +12,8 @@ from agentmerge import merge
 from agentmerge.cli import main
 from agentmerge.cli.demo import score_table
 from agentmerge.demo.contest import TASKS, Row
-from agentmerge.demo.score import Score
 from agentmerge.demo.shipped import recipe
+from agentmerge.eval.score import Score
 from agentmerge.record import MergeRecord
 from agentmerge.testing import make_agents
 
@@ -77,7 +77,7 @@ def test_the_demo_does_not_replace_a_merge_of_other_agents(monkeypatch, capsys, 
 
 
 def test_without_torch_the_demo_says_how_to_get_the_scores(monkeypatch, capsys, tmp_path: Path):
-    monkeypatch.setattr("agentmerge.demo.decode.available", lambda: False)
+    monkeypatch.setattr("agentmerge.eval.generate.available", lambda: False)
     assert demo(monkeypatch, "--out", tmp_path / "out") == 0
     assert "agentmerge[eval]" in capsys.readouterr().out
 

@@ -24,7 +24,7 @@ def test_the_first_command_and_the_python_example_run_in_an_empty_folder(tmp_pat
     monkeypatch.chdir(tmp_path)
     install, *commands = blocks("sh")[0].strip().split(" && ")
     assert install == "python -m pip install -e ."
-    monkeypatch.setattr("agentmerge.demo.decode.available", lambda: False)
+    monkeypatch.setattr("agentmerge.eval.generate.available", lambda: False)
     assert commands == ["agentmerge demo"]
     for command in [*commands, "agentmerge synth --out agents"]:
         monkeypatch.setattr(sys, "argv", shlex.split(command))

@@ -7,8 +7,8 @@ from agentmerge.errors import OutputError, SourceError
 from agentmerge.files.layout import index_json, plan_layout
 from agentmerge.files.writer import Writer
 from agentmerge.importance import store as module
-from agentmerge.importance.names import Named, match
-from agentmerge.importance.store import SUMS, Done, SumStore, write_means
+from agentmerge.importance.names import Parameter, match
+from agentmerge.importance.store import SUMS, Progress, SumStore, write_means
 from agentmerge.sources.folder import INDEX
 from agentmerge.tensors import TensorSpec
 from agentmerge.testing import read_checkpoint
@@ -26,14 +26,14 @@ def stored(**dtypes):
 
 
 def named(*names, shape=(2, 3)):
-    return {name: Named(shape, key) for key, name in enumerate(names)}
+    return {name: Parameter(shape, key) for key, name in enumerate(names)}
 
 
 def test_sums_come_back_with_how_far_the_run_was(tmp_path):
     store, wanted = SumStore(tmp_path, SPECS, "work"), sums()
-    store.save(wanted.items(), Done(64, -0.1))
+    store.save(wanted.items(), Progress(64, -0.1))
     done, arrays = SumStore(tmp_path, SPECS, "work").load()
-    assert done == Done(64, -0.1)
+    assert done == Progress(64, -0.1)
     for name, array in arrays:
         assert np.array_equal(array, wanted[name].reshape(-1))
     assert [path.name for path in tmp_path.iterdir()] == [SUMS]
@@ -45,28 +45,28 @@ def test_nothing_saved_is_nothing_to_go_on_from(tmp_path):
 
 @pytest.mark.parametrize(("specs", "work"), [(SPECS, "other"), (SPECS[:2], "work"), (SPECS[::-1], "work")])
 def test_the_sums_of_another_work_are_not_used(tmp_path, specs, work):
-    SumStore(tmp_path, SPECS, "work").save(sums().items(), Done(1))
+    SumStore(tmp_path, SPECS, "work").save(sums().items(), Progress(1))
     assert SumStore(tmp_path, specs, work).load() is None
 
 
 def test_a_save_that_fails_keeps_the_one_before(tmp_path):
     store = SumStore(tmp_path, SPECS, "work")
-    store.save(sums().items(), Done(1, -1.0))
+    store.save(sums().items(), Progress(1, -1.0))
 
     def failing():
         yield "a", sums(1)["a"]
         raise OSError("no space left")
 
     with pytest.raises(OutputError, match="no space left"):
-        store.save(failing(), Done(2, -2.0))
-    assert store.load()[0] == Done(1, -1.0)
+        store.save(failing(), Progress(2, -2.0))
+    assert store.load()[0] == Progress(1, -1.0)
     assert not (tmp_path / (SUMS + ".part")).exists()
 
 
 def test_a_kill_while_saving_leaves_no_trace(tmp_path):
-    SumStore(tmp_path, SPECS, "work").save(sums().items(), Done(1))
+    SumStore(tmp_path, SPECS, "work").save(sums().items(), Progress(1))
     (tmp_path / (SUMS + ".part")).write_bytes(b"half")
-    assert SumStore(tmp_path, SPECS, "work").load()[0] == Done(1)
+    assert SumStore(tmp_path, SPECS, "work").load()[0] == Progress(1)
     assert [path.name for path in tmp_path.iterdir()] == [SUMS]
 
 
@@ -74,7 +74,7 @@ def test_too_little_disk_is_told_before_it_is_written_to(tmp_path, monkeypatch):
     store = SumStore(tmp_path, SPECS, "work")
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 91}))
     with pytest.raises(OutputError, match="92 bytes are needed to save the unfinished sums, 91 are free"):
-        store.save(sums().items(), Done(1))
+        store.save(sums().items(), Progress(1))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -100,7 +100,7 @@ def test_every_float_tensor_has_an_array_in_the_order_of_the_files():
 
 
 def test_two_names_of_one_parameter_have_one_array():
-    model = {"embed": Named((2, 3), 1), "other": Named((2, 3), 2), "head": Named((2, 3), 1)}
+    model = {"embed": Parameter((2, 3), 1), "other": Parameter((2, 3), 2), "head": Parameter((2, 3), 1)}
     both = match(stored(head="BF16", embed="BF16", other="BF16"), model, "model")
     assert [spec.name for spec in both.specs] == ["embed", "other"]
     assert both.tied == {"head": "embed"}

@@ -8,7 +8,7 @@ import pytest
 
 import agentmerge
 from agentmerge.demo.shipped import TRIO, folder, recipe
-from agentmerge.demo.tasks import SUB_TASKS, samples
+from agentmerge.demo.tasks import SUB_TASKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,12 +20,12 @@ COUNT = 256
 def test_a_merge_beats_the_base_on_every_domain(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from agentmerge.demo.decode import Agent
-    from agentmerge.demo.score import score
+    from agentmerge.eval.generate import LanguageModel
+    from agentmerge.eval.score import score
 
     agentmerge.merge(recipe({"name": "ram_plus"}), tmp_path / "merged")
-    base = score(Agent.load(folder("base")), "test", COUNT)
-    merged = score(Agent.load(tmp_path / "merged"), "test", COUNT)
+    base = score(LanguageModel.load(folder("base")), SUB_TASKS, "test", COUNT)
+    merged = score(LanguageModel.load(tmp_path / "merged"), SUB_TASKS, "test", COUNT)
     for domain in TRIO:
         tasks = [task for task in SUB_TASKS if task.domain == domain]
         gain = merged.mean(tasks) - base.mean(tasks)
@@ -37,9 +37,9 @@ def test_a_merge_beats_the_base_on_every_domain(tmp_path: Path) -> None:
 def test_answers_do_not_depend_on_the_batch() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from agentmerge.demo.decode import Agent
+    from agentmerge.eval.generate import LanguageModel
 
-    agent = Agent.load(folder("code"))
-    prompts = [sample.prompt for task in SUB_TASKS for sample in samples(task, "test", 3)]
-    together = agent.answers(prompts)
-    assert sum(agent.answers([prompt])[0] == answer for prompt, answer in zip(prompts, together, strict=True)) >= 23
+    model = LanguageModel.load(folder("code"))
+    prompts = [sample.prompt for task in SUB_TASKS for sample in task.samples("test", 3)]
+    together = model.answers(prompts)
+    assert sum(model.answers([prompt])[0] == answer for prompt, answer in zip(prompts, together, strict=True)) >= 23

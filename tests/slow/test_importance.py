@@ -11,7 +11,7 @@ from agentmerge.api import merge
 from agentmerge.errors import DataError, MergeError, OutputError, RecipeError, SourceError
 from agentmerge.importance import run as module
 from agentmerge.importance.record import ImportanceRecord
-from agentmerge.importance.run import Wanted, measure
+from agentmerge.importance.run import Options, measure
 from agentmerge.sources.folder import open_checkpoint
 from agentmerge.testing import read_checkpoint, write_checkpoint
 
@@ -115,7 +115,7 @@ def files(folder):
 @pytest.mark.parametrize("kind", ["untied", "tied"])
 def test_it_equals_the_definition(tmp_path, kind):
     model, data = make_model(tmp_path / "model", kind), make_data(tmp_path)
-    record = measure(model, data, tmp_path / "out", Wanted(examples=5, device="cpu", dtype="float64"))
+    record = measure(model, data, tmp_path / "out", Options(examples=5, device="cpu", dtype="float64"))
     expected, found = by_definition(model, EXAMPLES), read_checkpoint(tmp_path / "out")
     assert found.keys() == expected.keys()
     for name, array in found.items():
@@ -128,7 +128,7 @@ def test_it_equals_the_definition(tmp_path, kind):
 
 def test_experts_are_divided_as_the_files_divide_them(tmp_path):
     model, data = make_model(tmp_path / "model", "experts"), make_data(tmp_path)
-    measure(model, data, tmp_path / "out", Wanted(examples=5, device="cpu"))
+    measure(model, data, tmp_path / "out", Options(examples=5, device="cpu"))
     found, weights = read_checkpoint(tmp_path / "out"), read_checkpoint(model)
     assert {name: array.shape for name, array in found.items()} == {n: a.shape for n, a in weights.items()}
     assert any("experts.3.down_proj" in name for name in found)
@@ -136,7 +136,7 @@ def test_experts_are_divided_as_the_files_divide_them(tmp_path):
     transformers = pytest.importorskip("transformers")
     # a step of one expert's weight in its file changes the likelihood by the gradient whose square was measured
     name, one = "model.layers.1.mlp.experts.2.down_proj.weight", EXAMPLES[:1]
-    measure(model, make_data(tmp_path, one), tmp_path / "one", Wanted(examples=1, device="cpu"))
+    measure(model, make_data(tmp_path, one), tmp_path / "one", Options(examples=1, device="cpu"))
     square = read_checkpoint(tmp_path / "one")[name]
     at = np.unravel_index(square.argmax(), square.shape)
     tokens, start = ids(one[0])
@@ -154,7 +154,7 @@ def test_experts_are_divided_as_the_files_divide_them(tmp_path):
 def test_float32_is_near_float64_and_squares_are_not_negative(tmp_path):
     model, data = make_model(tmp_path / "model"), make_data(tmp_path)
     for dtype in ("float32", "float64", "bfloat16"):
-        measure(model, data, tmp_path / dtype, Wanted(examples=5, device="cpu", dtype=dtype))
+        measure(model, data, tmp_path / dtype, Options(examples=5, device="cpu", dtype=dtype))
     exact = read_checkpoint(tmp_path / "float64")
     for dtype, rtol in (("float32", 1e-3), ("bfloat16", 0.3)):
         for name, array in read_checkpoint(tmp_path / dtype).items():
@@ -168,7 +168,7 @@ def test_float32_is_near_float64_and_squares_are_not_negative(tmp_path):
 def test_the_output_has_exactly_the_models_names_and_shapes(tmp_path, monkeypatch, kind, shard_size):
     monkeypatch.setattr(module, "SHARD_SIZE", shard_size)
     model, data = make_model(tmp_path / "model", kind, "bfloat16"), make_data(tmp_path)
-    record = measure(model, data, tmp_path / "out", Wanted(examples=2, device="cpu"))
+    record = measure(model, data, tmp_path / "out", Options(examples=2, device="cpu"))
     with open_checkpoint(model) as weights, open_checkpoint(tmp_path / "out") as found:
         assert {n: s.shape for n, s in found.specs.items()} == {n: s.shape for n, s in weights.specs.items()}
         assert {spec.dtype for spec in found.specs.values()} == {"F32"}
@@ -185,9 +185,9 @@ def stored_with(model, **more):
 
 def test_a_tied_head_in_the_file_shares_the_embeddings_array(tmp_path):
     model, data = make_model(tmp_path / "model", "tied"), make_data(tmp_path)
-    measure(model, data, tmp_path / "one", Wanted(examples=5, device="cpu"))
+    measure(model, data, tmp_path / "one", Options(examples=5, device="cpu"))
     stored_with(model, **{"lm_head.weight": read_checkpoint(model)["model.embed_tokens.weight"]})
-    record = measure(model, data, tmp_path / "two", Wanted(examples=5, device="cpu"))
+    record = measure(model, data, tmp_path / "two", Options(examples=5, device="cpu"))
     assert record.tensors.tied == {"lm_head.weight": "model.embed_tokens.weight"}
     assert files(tmp_path / "one")["model.safetensors"] == files(tmp_path / "two")["model.safetensors"]
 
@@ -196,7 +196,7 @@ def test_a_tensor_that_no_gradient_reaches_is_zero_and_named(tmp_path):
     model, data = make_model(tmp_path / "model"), make_data(tmp_path)
     frequencies = "model.layers.0.self_attn.rotary_emb.inv_freq"
     stored_with(model, **{frequencies: np.ones(2, np.float32), "steps": np.ones(3, np.int64)})
-    record = measure(model, data, tmp_path / "out", Wanted(examples=5, device="cpu"))
+    record = measure(model, data, tmp_path / "out", Options(examples=5, device="cpu"))
     assert (record.tensors.zero, record.tensors.not_float) == ([frequencies], ["steps"])
     assert "1 tensors are zero" in record.warnings[0]
     found = read_checkpoint(tmp_path / "out")
@@ -207,7 +207,7 @@ def test_a_tensor_that_no_gradient_reaches_is_zero_and_named(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from agentmerge.importance.run import Wanted, measure
+from agentmerge.importance.run import Options, measure
 
 class Watch:
     left = int(sys.argv[4])
@@ -217,14 +217,14 @@ class Watch:
         if self.left < 0:
             os._exit(9)
 
-measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), Wanted(examples=5, device="cpu", every=0), watch=Watch())
+measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), Options(examples=5, device="cpu", every=0), watch=Watch())
 """
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
 def test_a_killed_run_resumes_to_the_same_bytes(tmp_path, after):
     model, data = make_model(tmp_path / "model", "tied"), make_data(tmp_path)
-    wanted = Wanted(examples=5, device="cpu")
+    wanted = Options(examples=5, device="cpu")
     measure(model, data, tmp_path / "whole", wanted)
     command = [sys.executable, "-c", KILLED, model, data, tmp_path / "out", str(after)]
     assert subprocess.run(command).returncode == 9
@@ -266,17 +266,20 @@ class Stopped:
 def test_another_input_does_not_resume_and_says_what_differs(tmp_path):
     model, data, out = make_model(tmp_path / "model"), make_data(tmp_path), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        measure(model, data, out, Wanted(examples=5, device="cpu", every=0), watch=Stopped(3))
-    for changed, told in ((Wanted(examples=4), "examples was 5, is 4"), (Wanted(examples=5, max_length=9), "settings")):
+        measure(model, data, out, Options(examples=5, device="cpu", every=0), watch=Stopped(3))
+    for changed, told in (
+        (Options(examples=4), "examples was 5, is 4"),
+        (Options(examples=5, max_length=9), "settings"),
+    ):
         with pytest.raises(OutputError, match=told):
             measure(model, data, out, changed.model_copy(update={"device": "cpu"}))
     make_data(tmp_path, EXAMPLES[::-1])
     with pytest.raises(OutputError, match="data was"):
-        measure(model, data, out, Wanted(examples=5, device="cpu"))
+        measure(model, data, out, Options(examples=5, device="cpu"))
     seen = Count()
-    measure(model, data, out, Wanted(examples=5, device="cpu"), overwrite=True, watch=seen)
+    measure(model, data, out, Options(examples=5, device="cpu"), overwrite=True, watch=seen)
     assert seen.calls == 6
-    measure(model, data, tmp_path / "whole", Wanted(examples=5, device="cpu"))
+    measure(model, data, tmp_path / "whole", Options(examples=5, device="cpu"))
     assert files(out) == files(tmp_path / "whole")
 
 
@@ -285,10 +288,10 @@ def test_numbers_that_are_not_finite_end_the_run_and_it_starts_over(tmp_path):
     good = read_checkpoint(model)
     stored_with(model, **{"model.norm.weight": np.full(16, np.nan, np.float32)})
     with pytest.raises(DataError, match="line 1 gives a gradient that is not finite"):
-        measure(model, data, tmp_path / "out", Wanted(examples=5, device="cpu"))
+        measure(model, data, tmp_path / "out", Options(examples=5, device="cpu"))
     assert not (tmp_path / "out").exists()
     stored_with(model, **good)
-    measure(model, data, tmp_path / "out", Wanted(examples=5, device="cpu"))
+    measure(model, data, tmp_path / "out", Options(examples=5, device="cpu"))
 
 
 def test_what_transformers_cannot_load_is_told(tmp_path):
@@ -298,19 +301,19 @@ def test_what_transformers_cannot_load_is_told(tmp_path):
     config = json.loads((model / "config.json").read_text())
     write_checkpoint(model, {n: a for n, a in good.items() if n != "model.norm.weight"}, config=config)
     with pytest.raises(SourceError, match=r"the files lack model\.norm\.weight"):
-        measure(model, data, tmp_path / "out", Wanted(device="cpu"))
+        measure(model, data, tmp_path / "out", Options(device="cpu"))
     write_checkpoint(model, good, config={**config, "model_type": "unheard_of"})
     with pytest.raises(SourceError, match="can't load"):
-        measure(model, data, tmp_path / "out", Wanted(device="cpu"))
+        measure(model, data, tmp_path / "out", Options(device="cpu"))
     bare = write_checkpoint(tmp_path / "bare", good, config=config)
     with pytest.raises(SourceError, match="can't load its tokenizer"):
-        measure(bare, data, tmp_path / "out", Wanted(device="cpu"))
+        measure(bare, data, tmp_path / "out", Options(device="cpu"))
     assert not list(tmp_path.glob(".out*"))
 
 
 def test_fewer_examples_cut_prompts_and_skipped_responses_are_counted(tmp_path):
     model, data = make_model(tmp_path / "model"), make_data(tmp_path)
-    record = measure(model, data, tmp_path / "out", Wanted(device="cpu", max_length=8))
+    record = measure(model, data, tmp_path / "out", Options(device="cpu", max_length=8))
     assert (record.data.examples, record.data.cut, record.data.skipped) == (3, 2, 2)
     assert [text.split(" ", 1)[1][:12] for text in record.warnings[1:]] == ["prompts lost", "examples ski"]
     assert "3 examples can be used, 256 were asked for" in record.warnings[0]
@@ -320,21 +323,21 @@ def test_an_unknown_device_or_dtype_is_told(tmp_path):
     torch = pytest.importorskip("torch")
     model, data = make_model(tmp_path / "model"), make_data(tmp_path)
     with pytest.raises(RecipeError, match=r"--dtype: 'bfloat' is unknown\. Did you mean 'bfloat16'"):
-        measure(model, data, tmp_path / "out", Wanted(dtype="bfloat"))
+        measure(model, data, tmp_path / "out", Options(dtype="bfloat"))
     with pytest.raises(RecipeError, match="--device: 'gpu' is unknown"):
-        measure(model, data, tmp_path / "out", Wanted(device="gpu"))
+        measure(model, data, tmp_path / "out", Options(device="gpu"))
     if not torch.cuda.is_available():
         with pytest.raises(MergeError, match="no CUDA device"):
-            measure(model, data, tmp_path / "out", Wanted(device="cuda"))
+            measure(model, data, tmp_path / "out", Options(device="cuda"))
 
 
 def test_a_gpu_gives_nearly_the_same(tmp_path):
     if not pytest.importorskip("torch").cuda.is_available():
         pytest.skip("no CUDA device")
     model, data = make_model(tmp_path / "model", "tied"), make_data(tmp_path)
-    measure(model, data, tmp_path / "cpu", Wanted(examples=5, device="cpu", dtype="float64"))
-    measure(model, data, tmp_path / "gpu", Wanted(examples=5, device="cuda", dtype="float64"))
-    record = measure(model, data, tmp_path / "bf16", Wanted(examples=5, device="auto", every=0))
+    measure(model, data, tmp_path / "cpu", Options(examples=5, device="cpu", dtype="float64"))
+    measure(model, data, tmp_path / "gpu", Options(examples=5, device="cuda", dtype="float64"))
+    record = measure(model, data, tmp_path / "bf16", Options(examples=5, device="auto", every=0))
     assert (record.settings.device, record.settings.dtype) == ("cuda", "bfloat16")
     found, exact = read_checkpoint(tmp_path / "gpu"), read_checkpoint(tmp_path / "cpu")
     for name, array in exact.items():
@@ -349,7 +352,7 @@ def test_a_merge_opens_it(tmp_path):
     agent = tmp_path / "agent"
     make_model(agent)
     stored_with(agent, **moved)
-    measure(agent, data, tmp_path / "out", Wanted(examples=5, device="cpu"))
+    measure(agent, data, tmp_path / "out", Options(examples=5, device="cpu"))
     recipe = {
         "base": str(model),
         "agents": {"code": {"source": str(agent), "importance": str(tmp_path / "out")}},

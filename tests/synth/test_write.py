@@ -10,8 +10,8 @@ import pytest
 from safetensors import safe_open
 
 from agentmerge.errors import OutputError, RecipeError
-from agentmerge.synth import fill, numbers, staging
-from agentmerge.synth.numbers import base_piece
+from agentmerge.synth import numbers, write
+from agentmerge.synth.numbers import base_numbers
 from agentmerge.synth.shapes import SHAPES
 from agentmerge.synth.write import synthesise
 
@@ -82,11 +82,11 @@ def test_the_shard_size_does_not_change_a_tensor(report, tmp_path, shard_size):
 
 
 def test_every_piece_of_a_tensor_lies_where_it_belongs(monkeypatch, tmp_path):
-    monkeypatch.setattr(fill, "PIECE", 5000)
-    monkeypatch.setattr(numbers, "PIECE", 5000)
+    monkeypatch.setattr(write, "RUN", 5000)
+    monkeypatch.setattr(numbers, "RUN", 5000)
     report = synthesise("tiny", tmp_path / "set", agents=1, densities=[0.0], workers=3)
     for spec in SHAPES["tiny"].tensors():
-        expected = b"".join(base_piece(piece, 0).tobytes() for piece in fill.pieces_of([spec]))
+        expected = b"".join(base_numbers(piece, 0).tobytes() for piece in write.blocks_of([spec]))
         assert raw_tensors(report.base)[spec.name] == raw_tensors(report.agents["code"])[spec.name] == expected
 
 
@@ -138,7 +138,7 @@ def test_a_file_in_the_way_is_refused(tmp_path):
 
 def test_a_full_disk_is_told_before_anything_is_written(monkeypatch, tmp_path):
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(write.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(OutputError, match=r"7,8\d\d,\d{3} bytes are needed, 1,000 are free"):
         synthesise("tiny", tmp_path / "set", agents=1)
     assert list(tmp_path.iterdir()) == []
@@ -148,10 +148,67 @@ def test_a_write_that_fails_in_a_thread_leaves_nothing(monkeypatch, tmp_path):
     def fail(fd, buffer, offset):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fill, "write_from", fail)
+    monkeypatch.setattr(write, "write_from", fail)
     with pytest.raises(OutputError, match="No space left on device"):
         synthesise("tiny", tmp_path / "set", workers=3)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_left_is_thrown_away(report, tmp_path):
+    left = tmp_path / ".set.agentmerge"
+    left.mkdir()
+    (left / ".journal.jsonl").write_text(json.dumps(write.IDENTITY) + "\n")
+    (left / "base").mkdir()
+    (left / "base" / "half.safetensors").write_bytes(b"half")
+    synthesise("tiny", tmp_path / "set", shard_size=SHARD)
+    assert all_files(tmp_path / "set") == all_files(report.base.parent)
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_an_unfinished_merge_in_the_same_place_is_left_alone(tmp_path):
+    left = tmp_path / ".set.agentmerge"
+    left.mkdir()
+    (left / ".journal.jsonl").write_text('{"recipe":1}\n')
+    (left / "model.safetensors.partial").write_bytes(b"half")
+    before = all_files(tmp_path)
+    with pytest.raises(OutputError, match="holds an unfinished merge"):
+        synthesise("tiny", tmp_path / "set", agents=1)
+    assert all_files(tmp_path) == before
+
+
+def test_files_that_appear_meanwhile_are_not_replaced(tmp_path):
+    def intrude(nbytes):
+        (tmp_path / "set").mkdir(exist_ok=True)
+        (tmp_path / "set" / "mine.txt").write_text("mine")
+
+    with pytest.raises(OutputError, match="not empty"):
+        synthesise("tiny", tmp_path / "set", agents=1, progress=intrude)
+    assert list(all_files(tmp_path)) == [(tmp_path / "set" / "mine.txt").relative_to(tmp_path)]
+
+
+def test_the_first_error_ends_the_work():
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        raise ValueError(item)
+
+    with pytest.raises(ValueError, match="0"):
+        write.run_all(work, range(10_000), 1)
+    assert len(begun) <= 3
+
+
+def test_work_is_drawn_a_few_items_ahead():
+    drawn, done = [], []
+
+    def items():
+        for i in range(200):
+            drawn.append(i)
+            assert len(drawn) - len(done) <= 2 * 3 + 1
+            yield i
+
+    write.run_all(done.append, items(), 3)
+    assert sorted(done) == list(range(200))
 
 
 def test_an_interrupt_leaves_nothing(tmp_path):

@@ -21,8 +21,8 @@ def convert(
 ) -> None:
     """Turn a mergekit configuration into a recipe, and say what has no equal here."""
     from agentmerge.cli.console import tell_warnings
-    from agentmerge.convert import convert_mergekit
     from agentmerge.errors import OutputError
+    from agentmerge.mergekit import convert_mergekit
 
     conversion = convert_mergekit(config, layers)
     tell_warnings(conversion.warnings, quiet)

@@ -70,8 +70,8 @@ def demo(
     from agentmerge.api import merge, probe
     from agentmerge.cli.console import say
     from agentmerge.cli.tables import overlap_table, rounding_table
-    from agentmerge.demo.decode import available
     from agentmerge.demo.shipped import recipe
+    from agentmerge.eval.generate import available
 
     wanted = recipe({"name": "ram_plus"})
     say([INTRODUCTION, overlap_table(probe(wanted).survey), OVERLAP], quiet=quiet)

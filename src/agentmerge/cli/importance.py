@@ -39,12 +39,12 @@ def importance(
 ) -> None:
     """Measure which weights an agent's own answers depend on: the diagonal Fisher. A killed run resumes."""
     from agentmerge.cli.console import Bar, say, tell_warnings
-    from agentmerge.importance.run import Wanted, measure
+    from agentmerge.importance.run import Options, measure
 
-    wanted = Wanted.of(examples=examples, max_length=max_length, chat=chat, device=device, dtype=dtype, every=every)
+    options = Options.of(examples=examples, max_length=max_length, chat=chat, device=device, dtype=dtype, every=every)
     try:
         with Bar(quiet) as bar:
-            record = measure(model, data, out, wanted, overwrite=overwrite, watch=bar)
+            record = measure(model, data, out, options, overwrite=overwrite, watch=bar)
     except KeyboardInterrupt:
         typer.echo("Interrupted; the same command resumes.", err=True)
         raise typer.Exit(130) from None

@@ -1,1 +1,1 @@
-"""Five tiny real agents, the tasks they were trained on, and what the demo does with them."""
+"""Four tiny real agents of one base, three of which the demo merges, and the tasks that they were trained on."""

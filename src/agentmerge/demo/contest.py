@@ -1,4 +1,4 @@
-"""Score the base, the shipped agents and every method on the same prompts. Prints nothing."""
+"""Score the base, the shipped agents and every method on the same prompts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.api import merge
-from agentmerge.demo.decode import Agent
-from agentmerge.demo.score import Score, score
 from agentmerge.demo.shipped import TRIO, folder, recipe
-from agentmerge.demo.tasks import SUB_TASKS
+from agentmerge.demo.tasks import SUB_TASKS, SubTask
+from agentmerge.eval.generate import LanguageModel
+from agentmerge.eval.score import Score, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agentmerge.demo.domains.sample import Split
+    from agentmerge.eval.samples import Split
 
 COUNT: dict[Split, int] = {"dev": 128, "test": 256}
 """Prompts of a sub-task."""
@@ -54,7 +54,7 @@ class Row:
     label: str
     kind: str
     """base, agent or merge."""
-    scores: dict[Split, Score]
+    scores: dict[Split, Score[SubTask]]
 
 
 def rows(methods: tuple[Entrant, ...] = METHODS, *, watch: Callable[[str], None] | None = None) -> Iterator[Row]:
@@ -75,7 +75,7 @@ def rows(methods: tuple[Entrant, ...] = METHODS, *, watch: Callable[[str], None]
             yield Row(entrant.label, "merge", scores_of(out))
 
 
-def scores_of(checkpoint: Path) -> dict[Split, Score]:
+def scores_of(checkpoint: Path) -> dict[Split, Score[SubTask]]:
     """A checkpoint's answers on dev and test."""
-    agent = Agent.load(checkpoint)
-    return {split: score(agent, split, count, TASKS) for split, count in COUNT.items()}
+    model = LanguageModel.load(checkpoint)
+    return {split: score(model, TASKS, split, count) for split, count in COUNT.items()}

@@ -1,4 +1,4 @@
-"""Where the shipped agents are, and the recipe that merges them. Knows no models."""
+"""Where the shipped agents are, and the recipe that merges them."""
 
 from __future__ import annotations
 

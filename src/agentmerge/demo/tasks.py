@@ -1,4 +1,4 @@
-"""The eight sub-tasks of the demo and their samples. Knows no models.
+"""The eight sub-tasks of the demo.
 
 A prompt belongs to train, dev or test by its checksum, so the three never meet whatever the seeds.
 """
@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agentmerge.demo.domains.code import CODE
+from agentmerge.demo.domains.domain import LEVELS, Domain, Level
 from agentmerge.demo.domains.math import MATH
 from agentmerge.demo.domains.memory import MEMORY
-from agentmerge.demo.domains.sample import LEVELS, Domain, Level, Sample, Split, split_of
 from agentmerge.demo.domains.tool import TOOL
+from agentmerge.eval.samples import split_of
+
+if TYPE_CHECKING:
+    from agentmerge.eval.samples import Sample, Split
 
 DOMAINS: dict[str, Domain] = {domain.name: domain for domain in (CODE, MATH, MEMORY, TOOL)}
 
@@ -27,22 +32,20 @@ class SubTask:
     def __str__(self) -> str:
         return f"{self.domain} {self.level}"
 
+    def samples(self, split: Split, count: int, seed: int = 0) -> list[Sample]:
+        """Distinct samples of one split, the same for the same seed."""
+        rng = random.Random(f"{self} {split} {seed}")
+        drawn: dict[str, Sample] = {}
+        while len(drawn) < count:
+            sample = DOMAINS[self.domain].make(rng, self.level, split)
+            if split_of(sample.prompt) == split:
+                drawn[sample.prompt] = sample
+        return list(drawn.values())
+
+    def reward(self, sample: Sample, answer: str, *, finished: bool = True) -> float:
+        """Between 0 and 1; 1 only for a right and finished answer, half of everything for one that was cut off."""
+        value = DOMAINS[self.domain].reward(sample, answer)
+        return value if finished else value / 2
+
 
 SUB_TASKS = tuple(SubTask(domain, level) for domain in DOMAINS for level in LEVELS)
-
-
-def samples(task: SubTask, split: Split, count: int, seed: int = 0) -> list[Sample]:
-    """Distinct samples of one split, the same for the same seed."""
-    rng = random.Random(f"{task} {split} {seed}")
-    found: dict[str, Sample] = {}
-    while len(found) < count:
-        sample = DOMAINS[task.domain].make(rng, task.level, split)
-        if split_of(sample.prompt) == split:
-            found[sample.prompt] = sample
-    return list(found.values())
-
-
-def reward(task: SubTask, sample: Sample, answer: str, *, finished: bool = True) -> float:
-    """Between 0 and 1; 1 only for a right and finished answer, half of everything for one that was cut off."""
-    value = DOMAINS[task.domain].reward(sample, answer)
-    return value if finished else value / 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import OutputError, shortened
+from agentmerge.errors import OutputError, Where, shortened
 from agentmerge.files.positional import sync_data, sync_folder
 
 if TYPE_CHECKING:
@@ -119,6 +119,20 @@ class Staging:
                 f"{self.out}: the folder is not empty ({shortened(found)}). "
                 "Choose another with --out, or pass --overwrite to replace it once the new one is whole."
             )
+
+
+def refuse_inside(out: Path, folder: Path, what: str) -> None:
+    """Raise OutputError where `out` is a folder that is read, or one of them lies inside the other.
+
+    Args:
+        out: of the output.
+        folder: that is read.
+        what: it is, for the message: "the source of agent 'x'".
+    """
+    target, folder = out.resolve(), folder.resolve()
+    if target == folder or folder in target.parents or target in folder.parents:
+        inside = f"{out}: lies in, or holds, {what} ({folder})"
+        raise OutputError(inside, todo="Choose another --out.", where=Where(path=str(out)))
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -1,1 +1,1 @@
-"""THE DIAGONAL FISHER of an agent on its own prompts and responses. Knows no merging; only fisher.py knows torch."""
+"""THE DIAGONAL FISHER of an agent on its own prompts and responses; only fisher.py imports torch."""

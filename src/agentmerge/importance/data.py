@@ -1,4 +1,4 @@
-"""Prompts and responses from JSON lines. Knows no tokens and no models."""
+"""Prompts and responses from JSON lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import file_digest
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import SourceError, SourceNotFoundError
+from agentmerge.errors import SourceError, SourceNotFoundError, Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def read_examples(path: Path) -> Iterator[Example]:
     Raises:
         SourceError: the file can't be read, or a line is no example; the message names file and line.
     """
-    with _told(path), path.open("rb") as file:
+    with _readable(path), path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield parse_example(line, f"{path}:{number}", number)
@@ -46,7 +46,7 @@ def sha256_of(path: Path) -> str:
     Raises:
         SourceError: it can't be read.
     """
-    with _told(path), path.open("rb") as file:
+    with _readable(path), path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
 
@@ -63,11 +63,11 @@ def parse_example(text: bytes, where: str, line: int) -> Example:
     """
     data = _json(text, where)
     if not isinstance(data, dict):
-        raise SourceError(f"{where}: expected {FORM}, found {_shown(data)}.")
+        raise SourceError(f"{where}: expected {FORM}, found {_shown(data)}.", where=Where(path=where))
     missing = [field for field in ("prompt", "response") if field not in data]
     if missing:
-        found = ", ".join(sorted(data)[:8]) or "nothing"
-        raise SourceError(f"{where}: no {' and no '.join(missing)}, found {found}. Expected {FORM}.")
+        lacking = f"{where}: no {' and no '.join(missing)}, found {', '.join(sorted(data)[:8]) or 'nothing'}."
+        raise SourceError(lacking, expected=FORM, where=Where(path=where))
     return Example(_prompt(data["prompt"], where), _response(data["response"], where), line)
 
 
@@ -76,9 +76,11 @@ def _json(text: bytes, where: str) -> Any:
         data = json.loads(text.decode("utf-8-sig" if text.startswith(b"\xef\xbb\xbf") else "utf-8"))
         json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair is a str that no tokenizer takes
     except UnicodeError as error:
-        raise SourceError(f"{where}: not UTF-8 text: {error}. Save the file as UTF-8.") from None
+        refused = f"{where}: not UTF-8 text: {error}"
+        raise SourceError(refused, todo="Save the file as UTF-8.", where=Where(path=where)) from None
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{where}: not JSON: {error}. Expected one object a line: {FORM}.") from None
+        refused = f"{where}: not JSON: {error}."
+        raise SourceError(refused, expected=f"one object a line: {FORM}", where=Where(path=where)) from None
     return data
 
 
@@ -88,17 +90,24 @@ def _prompt(value: Any, where: str) -> str | tuple[dict[str, Any], ...]:
     if isinstance(value, list) and value:
         for i, message in enumerate(value):
             if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-                expected = 'expected {"role": ..., "content": ...}'
-                raise SourceError(f"{where}: prompt[{i}] is {_shown(message)}, {expected}.")
+                expected = '{"role": ..., "content": ...}'
+                found = f"{where}: prompt[{i}] is {_shown(message)}"
+                raise SourceError(found, expected=expected, where=Where(path=where))
         return tuple(value)
-    raise SourceError(f"{where}: prompt is {_shown(value)}, expected text or a list of chat messages, not empty.")
+    expected = "text or a list of chat messages, not empty"
+    raise SourceError(f"{where}: prompt is {_shown(value)}", expected=expected, where=Where(path=where))
 
 
 def _response(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise SourceError(f"{where}: response is {_shown(value)}, expected text.")
+        raise SourceError(f"{where}: response is {_shown(value)}", expected="text", where=Where(path=where))
     if not value:
-        raise SourceError(f"{where}: the response is empty, expected the agent's answer. Remove the line.")
+        raise SourceError(
+            f"{where}: the response is empty",
+            expected="the agent's answer",
+            todo="Remove the line.",
+            where=Where(path=where),
+        )
     return value
 
 
@@ -107,12 +116,11 @@ def _shown(value: Any) -> str:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise SourceNotFoundError(f"{path}: no such data file, expected JSON lines of {FORM}.") from None
+        lacking, expected = f"{path}: no such data file", f"JSON lines of {FORM}"
+        raise SourceNotFoundError(lacking, expected=expected, where=Where(path=str(path))) from None
     except OSError as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"{path}: can't be read: {error}.") from None
+        raise SourceError(f"{path}: can't be read: {error}.", where=Where(path=str(path))) from None

@@ -1,4 +1,4 @@
-"""Squared gradients of the log-likelihood of responses, summed. The only file of this room that knows torch."""
+"""Squared gradients of the log-likelihood of responses, summed; the only file of this room that imports torch."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
-from agentmerge.errors import DataError, MergeError, RecipeError, SourceError
-from agentmerge.importance.names import Named
+from agentmerge.errors import DataError, MergeError, RecipeError, SourceError, Where
+from agentmerge.importance.names import Parameter
+from agentmerge.importance.quiet import quiet
 from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from agentmerge.importance.tokens import Encoded, Tokenizer
+    from agentmerge.importance.tokens import Tokenizer, TokenSequence
     from agentmerge.tensors import Array
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -33,7 +34,8 @@ def choose_device(wanted: str) -> str:
     """
     there = torch.cuda.is_available()
     if wanted == "cuda" and not there:
-        raise RecipeError("--device cuda: torch finds no CUDA device. Use --device cpu, or install a CUDA build.")
+        todo = "Use --device cpu, or install a CUDA build."
+        raise RecipeError("--device cuda: torch finds no CUDA device.", todo=todo, where=Where(path="device"))
     return ("cuda" if there else "cpu") if wanted == "auto" else wanted
 
 
@@ -43,14 +45,15 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     Raises:
         SourceError: there is none that transformers can load.
     """
-    _quiet()
     try:
-        found: Tokenizer = transformers.AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
+        with quiet(transformers):
+            tokenizer: Tokenizer = transformers.AutoTokenizer.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False
+            )
     except Exception as error:  # transformers raises whatever its files lead to
-        raise SourceError(f"{folder}: transformers can't load its tokenizer: {_line(error)}") from error
-    return found
+        refused = f"{folder}: transformers can't load its tokenizer: {_line(error)}"
+        raise SourceError(refused, where=Where(path=str(folder))) from error
+    return tokenizer
 
 
 class Fisher:
@@ -89,14 +92,14 @@ class Fisher:
         """Of the sums, by the model's own names."""
         return tuple(TensorSpec(name, "F32", tuple(array.shape)) for name, array in self._sums.items())
 
-    def names(self) -> dict[str, Named]:
+    def names(self) -> dict[str, Parameter]:
         """Every parameter in the words of the model's files, the main name of a tied one first."""
         shapes = {name: torch.empty(array.shape, device="meta") for name, array in self._sums.items()}
         main = _as_stored(self._model, shapes)
         every = _as_stored(self._model, self._with_tied(shapes))
-        return {name: Named(tuple(array.shape), id(array)) for name, array in [*main.items(), *every.items()]}
+        return {name: Parameter(tuple(array.shape), id(array)) for name, array in [*main.items(), *every.items()]}
 
-    def observe(self, example: Encoded) -> float:
+    def observe(self, example: TokenSequence) -> float:
         """Add one example; its log-likelihood, summed over the response tokens.
 
         Raises:
@@ -108,15 +111,15 @@ class Fisher:
             likelihood = self._log_likelihood(example)
             likelihood.backward()
         except torch.cuda.OutOfMemoryError as error:
-            raise MergeError(
-                f"the example of line {example.line} ({example.tokens} tokens) needs more memory than the GPU has: "
-                f"{_line(error)} Lower --max-length, or use --device cpu."
-            ) from None
+            needs = f"the example of line {example.line} ({example.tokens} tokens) needs more memory than the GPU has:"
+            todo = f"{_line(error)} Lower --max-length, or use --device cpu."
+            raise MergeError(needs, todo=todo) from None
         value = float(likelihood.detach())
         if not math.isfinite(value) or not math.isfinite(float(self._total)):
             raise DataError(
-                f"the example of line {example.line} gives a gradient that is not finite (log-likelihood {value}), "
-                "expected finite numbers. Try --dtype float32, and check the model with `agentmerge probe`."
+                f"the example of line {example.line} gives a gradient that is not finite (log-likelihood {value})",
+                expected="finite numbers",
+                todo="Try --dtype float32, and check the model with `agentmerge probe`.",
             )
         return value
 
@@ -137,7 +140,7 @@ class Fisher:
             name: array.contiguous().numpy() for name, array in _as_stored(self._model, self._with_tied(arrays)).items()
         }
 
-    def _log_likelihood(self, example: Encoded) -> Any:
+    def _log_likelihood(self, example: TokenSequence) -> Any:
         """Sum over response tokens of log p(token | prefix), in float32 or wider."""
         tokens = torch.tensor([[*example.prompt, *example.response]], device=self._device)
         count = len(example.response)
@@ -163,16 +166,18 @@ class Fisher:
 
 
 def _load(folder: Path, dtype: Any) -> Any:
-    _quiet()
     word = "dtype" if _version() >= (4, 56) else "torch_dtype"
     try:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False, output_loading_info=True, **{word: dtype}
-        )
+        with quiet(transformers):
+            model, report = transformers.AutoModelForCausalLM.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False, output_loading_info=True, **{word: dtype}
+            )
     except Exception as error:  # transformers raises whatever its files lead to
-        raise SourceError(f"{folder}: transformers can't load it as a causal language model: {_line(error)}") from error
+        refused = f"{folder}: transformers can't load it as a causal language model: {_line(error)}"
+        raise SourceError(refused, where=Where(path=str(folder))) from error
     if missing := sorted(report["missing_keys"]):
-        raise SourceError(f"{folder}: the files lack {missing[0]} and {len(missing) - 1} more weights of the model.")
+        lacking = f"{folder}: the files lack {missing[0]} and {len(missing) - 1} more weights of the model."
+        raise SourceError(lacking, where=Where(tensor=missing[0], path=str(folder)))
     return model.eval()
 
 
@@ -183,11 +188,6 @@ def _as_stored(model: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     except ImportError:
         return dict(arrays)
     return dict(revert_weight_conversion(model, dict(arrays)))
-
-
-def _quiet() -> None:
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
 
 
 def _version() -> tuple[int, ...]:

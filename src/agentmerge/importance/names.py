@@ -1,11 +1,11 @@
-"""Which parameter of a model is which tensor of its files. Knows names and shapes, no data."""
+"""Which parameter of a model is which tensor of its files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import SourceError, shortened
+from agentmerge.errors import SourceError, Where, shortened
 from agentmerge.tensors import MERGEABLE, TensorSpec
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What a model calls one array."""
+class Parameter:
+    """What a model has under one name."""
 
     shape: tuple[int, ...]
     key: int
@@ -33,7 +33,7 @@ class Match:
     """Stored tensors that are left out because no method merges their dtype."""
 
 
-def match(stored: Mapping[str, TensorSpec], model: Mapping[str, Named], source: str) -> Match:
+def match(stored: Mapping[str, TensorSpec], model: Mapping[str, Parameter], source: str) -> Match:
     """One array for every float tensor of the files; two names of one parameter share the array of the first.
 
     Args:
@@ -45,20 +45,22 @@ def match(stored: Mapping[str, TensorSpec], model: Mapping[str, Named], source: 
         SourceError: a parameter that no stored tensor holds, or in another shape.
     """
     first: dict[int, str] = {}
-    for name, named in model.items():
+    for name, parameter in model.items():
         if name in stored:
-            first.setdefault(named.key, name)
-    lost = [name for name, named in model.items() if named.key not in first]
+            first.setdefault(parameter.key, name)
+    lost = [name for name, parameter in model.items() if parameter.key not in first]
     if lost:
         raise SourceError(
-            f"{source}: the files hold no tensor {shortened(lost)}, which the model as transformers loads it has. "
-            "Save it again with save_pretrained in this version of transformers."
+            f"{source}: the files hold no tensor {shortened(lost)}, which the model as transformers loads it has",
+            todo="Save it again with save_pretrained in this version of transformers.",
+            where=Where(source=source, tensor=lost[0]),
         )
     tied = {name: first[n.key] for name, n in model.items() if name in stored and first[n.key] != name}
     floats = [spec for name, spec in stored.items() if name not in tied and spec.dtype in MERGEABLE]
     for spec in floats:
         if spec.name in model and model[spec.name].shape != spec.shape:
             shapes = f"{list(spec.shape)} in the file and {list(model[spec.name].shape)} in the model"
-            raise SourceError(f"{source}: {spec.name} is {shapes}. Correct the model's config.json.")
+            todo, where = "Correct the model's config.json.", Where(source=source, tensor=spec.name)
+            raise SourceError(f"{source}: {spec.name} is {shapes}", todo=todo, where=where)
     not_float = tuple(name for name, spec in stored.items() if spec.dtype not in MERGEABLE)
     return Match(tuple(TensorSpec(spec.name, "F32", spec.shape) for spec in floats), tied, not_float)

@@ -1,4 +1,4 @@
-"""importance.json: what was measured on what, as typed JSON. Knows how nothing was done."""
+"""importance.json: what was measured on what, as typed JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a model and its data to an importance checkpoint: resumable, whole or not there. Knows no torch by itself."""
+"""From a model and its data to an importance checkpoint: resumable, whole or not there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 
 from agentmerge._version import __version__
-from agentmerge.errors import DataError, MergeError, OutputError, RecipeError, SourceError, complaints, did_you_mean
+from agentmerge.errors import DataError, MergeError, Note, RecipeError, SourceError, Where, complaints, did_you_mean
 from agentmerge.files.layout import Layout, index_json, plan_layout
-from agentmerge.files.staging import Staging
+from agentmerge.files.staging import Staging, refuse_inside
 from agentmerge.files.writer import Writer
 from agentmerge.frozen import Frozen
 from agentmerge.importance.data import read_examples, sha256_of
@@ -27,7 +27,7 @@ from agentmerge.importance.record import (
     Settings,
     TensorFacts,
 )
-from agentmerge.importance.store import Done, SumStore, write_means
+from agentmerge.importance.store import Progress, SumStore, write_means
 from agentmerge.importance.tokens import encode
 from agentmerge.sidefiles.copied import read_config
 from agentmerge.sources.folder import INDEX, FolderCheckpoint, open_checkpoint
@@ -45,7 +45,7 @@ SHARD_SIZE = 5_000_000_000
 INSTALL = "pip install 'agentmerge[importance]'"
 
 
-class Wanted(Frozen):
+class Options(Frozen):
     """What to measure and how."""
 
     examples: int = Field(default=256, ge=1)
@@ -61,20 +61,20 @@ class Wanted(Frozen):
     """Minutes of work between two saves, to resume from; changes no byte of the result."""
 
     @classmethod
-    def of(cls, **options: Any) -> Wanted:
-        """Check options.
+    def of(cls, **values: Any) -> Options:
+        """Check values.
 
         Raises:
             RecipeError: one is out of its range.
         """
         try:
-            return cls(**options)
+            return cls(**values)
         except ValidationError as error:
             raise RecipeError(complaints(error, "importance: ", {})) from None
 
 
 def measure(
-    model: str | Path, data: Path, out: Path, wanted: Wanted, *, overwrite: bool = False, watch: Watch | None = None
+    model: str | Path, data: Path, out: Path, options: Options, *, overwrite: bool = False, watch: Watch | None = None
 ) -> ImportanceRecord:
     """Write the diagonal empirical Fisher of an agent on its own prompts and responses.
 
@@ -86,7 +86,7 @@ def measure(
         model: a folder with config, tokenizer and safetensors.
         data: JSON lines, see data.py.
         out: appears when it is whole: float32 safetensors in the names and shapes of the model, and importance.json.
-        wanted: settings.
+        options: what to measure and how.
         overwrite: replace what is at `out` at the end, and start over where unfinished work is of another input.
         watch: told of the progress, in tokens.
 
@@ -96,18 +96,18 @@ def measure(
     with open_checkpoint(model) as checkpoint:
         _check(checkpoint, out, overwrite)
         examples = read_examples(data)
-        first = list(islice(examples, wanted.examples))  # before torch is imported: a bad line is told at once
+        first = list(islice(examples, options.examples))  # before torch is imported: a bad line is told at once
         torch = _torch()
-        settings = _settings(wanted, torch)
+        settings = _settings(options, torch)
         corpus = encode(
             chain(first, examples),
             torch.load_tokenizer(checkpoint.folder),
             data,
-            wanted=wanted.examples,
-            max_length=wanted.max_length,
-            chat=wanted.chat,
+            wanted=options.examples,
+            max_length=options.max_length,
+            chat=options.chat,
         )
-        job = _Job(checkpoint, data, wanted, settings, corpus, torch)
+        job = _Job(checkpoint, data, options, settings, corpus, torch)
         checkpoint.restat()
         return job.run(out, overwrite, watch)
 
@@ -119,15 +119,15 @@ class _Job:
         self,
         checkpoint: FolderCheckpoint,
         data: Path,
-        wanted: Wanted,
+        options: Options,
         settings: Settings,
         corpus: Corpus,
         torch: ModuleType,
     ) -> None:
-        self.checkpoint, self.wanted, self.settings, self.corpus = checkpoint, wanted, settings, corpus
+        self.checkpoint, self.options, self.settings, self.corpus = checkpoint, options, settings, corpus
         self.versions = {"agentmerge": __version__, **torch.VERSIONS}
         self.model = ModelFacts(source=checkpoint.source, files=checkpoint.identity()["files"])
-        self.data = _data_facts(data, wanted, corpus)
+        self.data = _data_facts(data, options, corpus)
         self.fisher: Fisher = torch.Fisher(checkpoint.folder, settings.device, settings.dtype)
         self.match: Match = match(checkpoint.specs, self.fisher.names(), checkpoint.source)
         self.layout: Layout = plan_layout(self.match.specs, SHARD_SIZE)
@@ -140,7 +140,7 @@ class _Job:
             "config": sha256(json.dumps(read_config(self.checkpoint.folder), sort_keys=True).encode()).hexdigest(),
             "data": self.data.sha256,
             "tokens": self.corpus.sha256,
-            "examples": self.wanted.examples,
+            "examples": self.options.examples,
             "settings": self.settings.model_dump(),
             "versions": self.versions,
         }
@@ -172,18 +172,18 @@ class _Job:
             watch.begin("importance, tokens", self.corpus.tokens)
             watch.advance(sum(example.tokens for example in examples[: done.examples]))
         for i in range(done.examples, len(examples)):
-            done = Done(i + 1, done.log_likelihood + self.fisher.observe(examples[i]))
-            if monotonic() - saved >= 60 * self.wanted.every and done.examples < len(examples):
+            done = Progress(i + 1, done.log_likelihood + self.fisher.observe(examples[i]))
+            if monotonic() - saved >= 60 * self.options.every and done.examples < len(examples):
                 store.save(self.fisher.sums(), done)
                 saved = monotonic()
             if watch is not None:
                 watch.advance(examples[i].tokens)
         return done.log_likelihood
 
-    def _resumed(self, store: SumStore) -> Done:
+    def _resumed(self, store: SumStore) -> Progress:
         saved = store.load()
         if saved is None:
-            return Done()
+            return Progress()
         done, sums = saved
         self.fisher.restore(sums)
         return done
@@ -201,22 +201,22 @@ class _Job:
             ),
             log_likelihood=likelihood / self.data.response_tokens,
             versions=self.versions,
-            warnings=_warnings(self.data, self.settings, zero),
+            warnings=[str(note) for note in _notes(self.data, self.settings, zero)],
         )
 
 
 def _check(checkpoint: FolderCheckpoint, out: Path, overwrite: bool) -> None:
     """What can be told before anything is loaded."""
-    config = read_config(checkpoint.folder)
+    config, where = read_config(checkpoint.folder), Where(source=checkpoint.source)
     if not config:
-        raise SourceError(f"{checkpoint.folder}: no config.json, expected a model that transformers can load.")
+        lacking, expected = f"{checkpoint.folder}: no config.json", "a model that transformers can load"
+        raise SourceError(lacking, expected=expected, where=where)
     if "quantization_config" in config:
-        raise SourceError(f"{checkpoint.source}: is quantised, expected float weights: gradients need them.")
+        expected = "float weights: gradients need them"
+        raise SourceError(f"{checkpoint.source}: is quantised", expected=expected, where=where)
     if not Path(checkpoint.source).is_dir():
-        raise SourceError(f"{checkpoint.source}: is one file, expected the model's folder.")
-    target, folder = out.resolve(), checkpoint.folder.resolve()
-    if target == folder or folder in target.parents or target in folder.parents:
-        raise OutputError(f"{out}: lies in, or holds, the model ({folder}). Choose another --out.")
+        raise SourceError(f"{checkpoint.source}: is one file", expected="the model's folder", where=where)
+    refuse_inside(out, checkpoint.folder, "the model")
     Staging(out, overwrite=overwrite)
 
 
@@ -231,20 +231,21 @@ def _torch() -> ModuleType:
     return fisher
 
 
-def _settings(wanted: Wanted, torch: ModuleType) -> Settings:
-    for option, value, known in (("device", wanted.device, torch.DEVICES), ("dtype", wanted.dtype, torch.DTYPES)):
+def _settings(options: Options, torch: ModuleType) -> Settings:
+    for name, value, known in (("device", options.device, torch.DEVICES), ("dtype", options.dtype, torch.DTYPES)):
         if value not in {"auto", *known}:
-            raise RecipeError(f"--{option}: '{value}' is unknown.{did_you_mean(value, {'auto', *known})}")
-    device = torch.choose_device(wanted.device)
-    dtype = {"cpu": "float32", "cuda": "bfloat16"}[device] if wanted.dtype == "auto" else wanted.dtype
-    return Settings(max_length=wanted.max_length, chat=wanted.chat, device=device, dtype=dtype)
+            hint = did_you_mean(value, {"auto", *known}).strip()
+            raise RecipeError(f"--{name}: '{value}' is unknown", todo=hint, where=Where(path=name))
+    device = torch.choose_device(options.device)
+    dtype = {"cpu": "float32", "cuda": "bfloat16"}[device] if options.dtype == "auto" else options.dtype
+    return Settings(max_length=options.max_length, chat=options.chat, device=device, dtype=dtype)
 
 
-def _data_facts(path: Path, wanted: Wanted, corpus: Corpus) -> DataFacts:
+def _data_facts(path: Path, options: Options, corpus: Corpus) -> DataFacts:
     return DataFacts(
         path=str(path),
         sha256=sha256_of(path),
-        wanted=wanted.examples,
+        wanted=options.examples,
         examples=len(corpus.examples),
         prompt_tokens=sum(len(example.prompt) for example in corpus.examples),
         response_tokens=sum(len(example.response) for example in corpus.examples),
@@ -253,14 +254,16 @@ def _data_facts(path: Path, wanted: Wanted, corpus: Corpus) -> DataFacts:
     )
 
 
-def _warnings(data: DataFacts, settings: Settings, zero: list[str]) -> list[str]:
-    warnings = []
+def _notes(data: DataFacts, settings: Settings, zero: list[str]) -> list[Note]:
+    notes = []
     if data.examples < data.wanted:
-        warnings.append(f"{data.path}: {data.examples} examples can be used, {data.wanted} were asked for: used all")
+        used = f"{data.path}: {data.examples} examples can be used, {data.wanted} were asked for: used all"
+        notes.append(Note(used, where=Where(path=data.path)))
     if data.cut:
-        warnings.append(f"{data.cut} prompts lost their beginning to fit --max-length {settings.max_length}")
+        notes.append(Note(f"{data.cut} prompts lost their beginning to fit --max-length {settings.max_length}"))
     if data.skipped:
-        warnings.append(f"{data.skipped} examples skipped: the response leaves --max-length {settings.max_length}")
+        notes.append(Note(f"{data.skipped} examples skipped: the response leaves --max-length {settings.max_length}"))
     if zero:
-        warnings.append(f"{len(zero)} tensors are zero everywhere, no gradient reached them: {', '.join(zero[:5])}")
-    return warnings
+        names = ", ".join(zero[:5])
+        notes.append(Note(f"{len(zero)} tensors are zero everywhere, no gradient reached them: {names}"))
+    return notes

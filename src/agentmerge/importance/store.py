@@ -1,17 +1,15 @@
-"""Unfinished sums that survive a kill, and the finished importance. Knows arrays and files, no models."""
+"""Unfinished sums that survive a kill, and the finished importance."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.errors import OutputError
-from agentmerge.files.layout import plan_layout
-from agentmerge.files.positional import preallocate, sync_data, sync_folder, write_from
+from agentmerge.errors import OutputError, Where
+from agentmerge.files.save import PART, save_file
 from agentmerge.sources.folder import open_checkpoint
 from agentmerge.tensors import Array, Block, TensorSpec
 
@@ -23,11 +21,10 @@ if TYPE_CHECKING:
     from agentmerge.files.writer import Writer
 
 SUMS = "sums.safetensors"
-PART = ".part"
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Progress:
     """How far a run is."""
 
     examples: int = 0
@@ -50,28 +47,29 @@ class SumStore:
         self._part = folder / (SUMS + PART)
         self._part.unlink(missing_ok=True)
 
-    def save(self, sums: Iterable[tuple[str, Array]], done: Done) -> None:
+    def save(self, sums: Iterable[tuple[str, Array]], done: Progress) -> None:
         """Put these sums in the place of the ones before, and return when they are on the disk.
 
         Raises:
             OutputError: the disk refuses or is too full; what was saved before stays.
         """
         self._check_space()
+        texts = {"work": self._work, "examples": str(done.examples), "log_likelihood": done.log_likelihood.hex()}
         try:
-            self._write(sums, done)
+            save_file(self._path, self._specs, sums, texts)
         except OSError as error:
-            self._part.unlink(missing_ok=True)
             todo = "Free some space and run the same command again: it resumes."
-            raise OutputError(f"{self._part}: can't be written: {error}. {todo}") from error
+            where = Where(path=str(self._part))
+            raise OutputError(f"{self._part}: can't be written: {error}", todo=todo, where=where) from error
 
-    def load(self) -> tuple[Done, Iterator[tuple[str, Array]]] | None:
+    def load(self) -> tuple[Progress, Iterator[tuple[str, Array]]] | None:
         """What an earlier run of this work saved: how far it was, and its sums, flat; None where there is nothing."""
         if not self._path.exists():
             return None
         with open_checkpoint(self._path) as found:
             if found.metadata.get("work") != self._work or list(found.specs.values()) != list(self._specs):
                 return None
-            done = Done(int(found.metadata["examples"]), float.fromhex(found.metadata["log_likelihood"]))
+            done = Progress(int(found.metadata["examples"]), float.fromhex(found.metadata["log_likelihood"]))
         return done, self._arrays()
 
     def drop(self) -> None:
@@ -81,31 +79,17 @@ class SumStore:
     def _check_space(self) -> None:
         needed, free = sum(spec.nbytes for spec in self._specs), shutil.disk_usage(self._path.parent).free
         if free < needed:
+            folder = self._path.parent
             raise OutputError(
-                f"{self._path.parent}: {needed:,} bytes are needed to save the unfinished sums, {free:,} are free. "
-                "Free some space and run the same command again, or save less often with a larger --every."
+                f"{folder}: {needed:,} bytes are needed to save the unfinished sums, {free:,} are free",
+                todo="Free some space and run the same command again, or save less often with a larger --every.",
+                where=Where(path=str(folder)),
             )
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
         with open_checkpoint(self._path) as found:
             for spec in self._specs:
                 yield spec.name, found.read(Block(spec, 0, spec.elements))
-
-    def _write(self, sums: Iterable[tuple[str, Array]], done: Done) -> None:
-        texts = {"work": self._work, "examples": str(done.examples), "log_likelihood": done.log_likelihood.hex()}
-        size = sum(spec.nbytes for spec in self._specs)
-        layout = plan_layout(self._specs, max(size, 1), texts)
-        fd = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            preallocate(fd, layout.shards[0].size)
-            write_from(fd, layout.shards[0].header, 0)
-            for name, array in sums:
-                write_from(fd, array, layout.places[name].offset)
-            sync_data(fd)
-        finally:
-            os.close(fd)
-        self._part.replace(self._path)
-        sync_folder(self._path.parent)
 
 
 def write_means(writer: Writer, layout: Layout, sums: Mapping[str, Array], examples: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Examples as tokens, cut to length. Knows tokenizers by what they can do, and no models."""
+"""Examples as tokens, cut to length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentmerge.errors import RecipeError, SourceError
+from agentmerge.errors import RecipeError, SourceError, Where
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,7 @@ class Tokenizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class TokenSequence:
     """One example as the model sees it."""
 
     prompt: tuple[int, ...]
@@ -49,7 +49,7 @@ class Encoded:
 class Corpus:
     """The examples that are used."""
 
-    examples: tuple[Encoded, ...]
+    examples: tuple[TokenSequence, ...]
     skipped: int
     """Examples whose response alone is too long."""
 
@@ -87,31 +87,33 @@ def encode(
         SourceError: the template refuses a prompt, a text has no token, or nothing fits.
         RecipeError: the chat template that is needed is not there.
     """
-    found: list[Encoded] = []
+    fitting: list[TokenSequence] = []
     skipped = 0
     for example in examples:
         if (encoded := encode_one(example, tokenizer, f"{path}:{example.line}", max_length, chat)) is None:
             skipped += 1
         else:
-            found.append(encoded)
-        if len(found) == wanted:
+            fitting.append(encoded)
+        if len(fitting) == wanted:
             break
-    if not found:
+    if not fitting:
         why = f"every response has {max_length} or more tokens" if skipped else "the file has no example"
-        raise SourceError(f"{path}: nothing to use: {why}. Give other data, or a larger --max-length.")
-    return Corpus(tuple(found), skipped)
+        todo = "Give other data, or a larger --max-length."
+        raise SourceError(f"{path}: nothing to use: {why}", todo=todo, where=Where(path=str(path)))
+    return Corpus(tuple(fitting), skipped)
 
 
-def encode_one(example: Example, tokenizer: Tokenizer, where: str, max_length: int, chat: bool) -> Encoded | None:
+def encode_one(example: Example, tokenizer: Tokenizer, where: str, max_length: int, chat: bool) -> TokenSequence | None:
     """One example; None where its response leaves no room for a prompt."""
     prompt = _prompt_ids(example, tokenizer, where, chat)
     response = _ids(tokenizer, example.response, special=False)
     if not prompt or not response:
-        raise SourceError(f"{where}: the {'response' if prompt else 'prompt'} has no token. Remove the line.")
+        empty = f"{where}: the {'response' if prompt else 'prompt'} has no token"
+        raise SourceError(empty, todo="Remove the line.", where=Where(path=where))
     room = max_length - len(response)
     if room < 1:
         return None
-    return Encoded(_cut(prompt, room, tokenizer.bos_token_id), response, example.line, len(prompt) > room)
+    return TokenSequence(_cut(prompt, room, tokenizer.bos_token_id), response, example.line, len(prompt) > room)
 
 
 def _cut(prompt: tuple[int, ...], room: int, bos: int | None) -> tuple[int, ...]:
@@ -127,12 +129,14 @@ def _prompt_ids(example: Example, tokenizer: Tokenizer, where: str, chat: bool) 
     if isinstance(prompt, str) and not chat:
         return _ids(tokenizer, prompt, special=True)
     if not tokenizer.chat_template:
-        raise RecipeError(f"{where}: a chat prompt, but the model has no chat template. Give the prompt as plain text.")
+        lacking = f"{where}: a chat prompt, but the model has no chat template"
+        raise RecipeError(lacking, todo="Give the prompt as plain text.", where=Where(path=where))
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # a template is a program of the model's own
-        raise SourceError(f"{where}: the model's chat template refuses the prompt: {error}") from None
+        refused = f"{where}: the model's chat template refuses the prompt: {error}"
+        raise SourceError(refused, where=Where(path=where)) from None
     return _ids(tokenizer, text, special=False)
 
 

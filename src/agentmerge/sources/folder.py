@@ -14,13 +14,13 @@ import numpy as np
 
 from agentmerge.errors import SourceError, SourceNotFoundError, did_you_mean, shortened
 from agentmerge.files.header import AGAIN, CONVERT, LIMIT, Header, header_of, naming, parse_json, shown
+from agentmerge.files.layout import INDEX as INDEX
 from agentmerge.files.positional import OpenFiles, Span, advise_sequential, advise_soon, open_to_read, read_into
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 ADAPTER = "adapter_model.safetensors"
 OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".gguf")

@@ -1,4 +1,4 @@
-"""The config.json and generation_config.json of each named model, as published. Knows no tensors.
+"""The config.json and generation_config.json of each named model, as published.
 
 Of the Qwen2.5 and Llama models it is the Instruct edition: the one that reinforcement learning starts from.
 """

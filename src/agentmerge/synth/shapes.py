@@ -1,11 +1,11 @@
-"""The tensors of each named model: real names and shapes, without data. Knows no files."""
+"""The tensors of each named model: real names and shapes, without data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import RecipeError, did_you_mean
+from agentmerge.errors import RecipeError, Where, did_you_mean
 from agentmerge.synth.configs import CONFIGS, GENERATION_CONFIGS
 from agentmerge.tensors import TensorSpec
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from agentmerge.synth.configs import Json
 
-Named = tuple[str, tuple[int, ...]]
+NameAndShape = tuple[str, tuple[int, ...]]
 """A tensor's name and shape."""
 
 
@@ -45,11 +45,12 @@ def find_shape(name: str) -> Shape:
         RecipeError: there is none.
     """
     if name not in SHAPES:
-        raise RecipeError(f"shape: '{name}' is not a known shape.{did_you_mean(name, SHAPES)}")
+        hint = did_you_mean(name, SHAPES).strip()
+        raise RecipeError(f"shape: '{name}' is not a known shape", todo=hint, where=Where(path="shape"))
     return SHAPES[name]
 
 
-def _model(config: Json) -> Iterator[Named]:
+def _model(config: Json) -> Iterator[NameAndShape]:
     vocabulary, hidden = config["vocab_size"], config["hidden_size"]
     yield "model.embed_tokens.weight", (vocabulary, hidden)
     yield "model.norm.weight", (hidden,)
@@ -59,14 +60,14 @@ def _model(config: Json) -> Iterator[Named]:
         yield from (_under(f"model.layers.{layer}.", named) for named in _layer(config))
 
 
-def _layer(config: Json) -> Iterator[Named]:
+def _layer(config: Json) -> Iterator[NameAndShape]:
     yield "input_layernorm.weight", (config["hidden_size"],)
     yield "post_attention_layernorm.weight", (config["hidden_size"],)
     yield from (_under("self_attn.", named) for named in _attention(config))
     yield from (_under("mlp.", named) for named in _mlp(config))
 
 
-def _attention(config: Json) -> Iterator[Named]:
+def _attention(config: Json) -> Iterator[NameAndShape]:
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     head = config.get("head_dim", hidden // heads)
     rows = {
@@ -84,7 +85,7 @@ def _attention(config: Json) -> Iterator[Named]:
         yield "k_norm.weight", (head,)
 
 
-def _mlp(config: Json) -> Iterator[Named]:
+def _mlp(config: Json) -> Iterator[NameAndShape]:
     hidden = config["hidden_size"]
     if "num_experts" not in config:
         yield from _gated(hidden, config["intermediate_size"])
@@ -95,13 +96,13 @@ def _mlp(config: Json) -> Iterator[Named]:
             yield _under(f"experts.{expert}.", named)
 
 
-def _gated(hidden: int, intermediate: int) -> Iterator[Named]:
+def _gated(hidden: int, intermediate: int) -> Iterator[NameAndShape]:
     yield "gate_proj.weight", (intermediate, hidden)
     yield "up_proj.weight", (intermediate, hidden)
     yield "down_proj.weight", (hidden, intermediate)
 
 
-def _under(prefix: str, named: Named) -> Named:
+def _under(prefix: str, named: NameAndShape) -> NameAndShape:
     return prefix + named[0], named[1]
 
 

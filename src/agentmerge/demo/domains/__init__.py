@@ -1,1 +1,1 @@
-"""The four domains of the shipped agents: one file each, a generator and a scorer. Knows no models."""
+"""The four domains of the shipped agents: one file each, a generator and a scorer."""

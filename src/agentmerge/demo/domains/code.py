@@ -1,4 +1,4 @@
-"""Code: a short spec of a list program, answered by the program, which is run to score it. Knows no models.
+"""Code: a short spec of a list program, answered by the program, which is run to score it.
 
 plus 13 then flip       ->      x.add(13).rev()
 plus 13 after flip      ->      x.rev().add(13)
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentmerge.demo.domains.domain import Domain
 from agentmerge.demo.domains.interpreter import ProgramError, run
-from agentmerge.demo.domains.sample import Domain, Level, Sample, Split
+from agentmerge.eval.samples import Sample
 
 if TYPE_CHECKING:
     import random
+
+    from agentmerge.demo.domains.domain import Level
+    from agentmerge.eval.samples import Split
 
 WORDS = {
     "flip": ("rev", 0, 0), "order": ("sort", 0, 0), "first": ("take", 2, 8), "skip": ("drop", 1, 5),

@@ -1,13 +1,17 @@
-"""Math: `4+7-5+8`, answered by the number. Knows no models."""
+"""Math: `4+7-5+8`, answered by the number."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.demo.domains.sample import Domain, Level, Sample, Split, matching
+from agentmerge.demo.domains.domain import Domain, matching
+from agentmerge.eval.samples import Sample
 
 if TYPE_CHECKING:
     import random
+
+    from agentmerge.demo.domains.domain import Level
+    from agentmerge.eval.samples import Split
 
 TERMS = {"easy": 4, "hard": 5}
 

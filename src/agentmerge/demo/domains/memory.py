@@ -1,4 +1,4 @@
-"""Memory: keys and values, and then one key, answered by its value. Knows no models.
+"""Memory: keys and values, and then one key, answered by its value.
 
     q42 a17 k88 a       ->      17
 
@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.demo.domains.sample import Domain, Level, Sample, Split, matching
+from agentmerge.demo.domains.domain import Domain, matching
+from agentmerge.eval.samples import Sample
 
 if TYPE_CHECKING:
     import random
+
+    from agentmerge.demo.domains.domain import Level
+    from agentmerge.eval.samples import Split
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PAIRS = {("easy", False): (2, 4), ("hard", False): (5, 9), ("easy", True): (2, 4), ("hard", True): (10, 12)}

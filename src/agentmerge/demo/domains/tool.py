@@ -1,4 +1,4 @@
-"""Tool: signatures of functions and a wish, answered by a call in JSON. Knows no models.
+"""Tool: signatures of functions and a wish, answered by a call in JSON.
 
 zu(a) bo(e)
 bo 12                  ->      {"bo":{"e":12}}
@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.demo.domains.sample import Domain, Level, Sample, Split
+from agentmerge.demo.domains.domain import Domain
+from agentmerge.eval.samples import Sample
 
 if TYPE_CHECKING:
     import random
+
+    from agentmerge.demo.domains.domain import Level
+    from agentmerge.eval.samples import Split
 
 CONSONANTS, VOWELS, LETTERS = "bdfgklmnprstvz", "aeiou", "abcdefghijklmnopqrstuvwxyz"
 SHAPES = {"easy": (1, 2), "hard": (2, 1)}

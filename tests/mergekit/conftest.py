@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentmerge.convert import Conversion, convert_mergekit
+from agentmerge.mergekit import Conversion, convert_mergekit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

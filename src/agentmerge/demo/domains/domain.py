@@ -1,8 +1,7 @@
-"""One prompt with its right answer, and which split a prompt belongs to. Knows no domain."""
+"""What a domain of the demo is: how its prompts are made, and how its answers are scored."""
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -10,18 +9,10 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-Split = Literal["train", "dev", "test"]
+    from agentmerge.eval.samples import Sample, Split
+
 Level = Literal["easy", "hard"]
 LEVELS: tuple[Level, ...] = ("easy", "hard")
-SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A prompt and an answer that would be right."""
-
-    prompt: str
-    answer: str
 
 
 @dataclass(frozen=True)
@@ -33,11 +24,6 @@ class Domain:
     """One random prompt of a level; the split may change its length, never its membership."""
     reward: Callable[[Sample, str], float]
     """1 for a right answer, at most 0.5 for a partly right one."""
-
-
-def split_of(prompt: str) -> Split:
-    """Which split a prompt belongs to: of ten prompts one is dev, one test, by checksum."""
-    return {0: "dev", 1: "test"}.get(zlib.crc32(prompt.encode()) % 10, "train")  # type: ignore[return-value]
 
 
 def matching(left: str, right: str) -> float:

@@ -193,3 +193,12 @@ def test_every_refusal_of_a_stage_is_told_at_once(convert):
 
 def test_several_documents_in_one_file(convert):
     assert "not valid YAML" in refused(convert, TIES + "---\n" + TIES)
+
+
+def test_a_refusal_holds_its_parts(convert):
+    with pytest.raises(RecipeError) as raised:
+        convert(TIES + "tokenizer_source: union\ndtype: int8")
+    tokenizer, dtype = raised.value.problems
+    assert (tokenizer.where.path, tokenizer.todo[:8]) == ("tokenizer_source", "Nearest:")
+    assert (dtype.where.path, dtype.expected) == ("dtype", "one of float32, float16, bfloat16")
+    assert dtype.where.source.endswith("mergekit.yml")
