@@ -1,4 +1,4 @@
-"""Records as tables for people. Knows no work and prints nothing."""
+"""Records and plans as tables and text for people."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def probe_tables(record: ProbeRecord) -> list[Any]:
 
 def merge_summary(record: MergeRecord, out: Path) -> list[Any]:
     """What a merge did, in short, and what to do next."""
-    output, seconds = record.output, record.timing["fold_seconds"] + record.timing["map_seconds"]
+    output, seconds = record.output, record.timing.fold_seconds + record.timing.map_seconds
     lines = [
         f"Merged {', '.join(record.survey.agents)} into {out}: {record.tensors.merged} tensors, "
         f"{format_size(output.bytes)} of {output.dtype} in {output.shards} file{'s' if output.shards > 1 else ''}, "
@@ -108,23 +108,43 @@ def record_tables(record: MergeRecord) -> list[Any]:
     return [sources, overlap_table(record.survey), rounding_table(record.rounding), *kept, "\n".join(lines)]
 
 
+def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
+    """What a merge would do, from headers alone, as plain data; sizes in bytes, elements of the merged tensors."""
+    parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    return {
+        "base": plan.base.source,
+        "agents": {
+            name: {"source": a.source, "weight": plan.recipe.agents[name].weight} for name, a in plan.agents.items()
+        },
+        "method": plan.recipe.method.model_dump(mode="json"),
+        "tensors": {"merged": len(plan.merged), "copied": sum(task.method is None for task in plan.tasks)},
+        "elements": sum(task.tensor.elements for task in plan.merged),
+        "read_bytes": plan.input_bytes,
+        "write_bytes": plan.output_bytes,
+        "shards": len(plan.layout.shards),
+        "free_bytes": shutil.disk_usage(parent).free,
+        "memory_bytes": plan.memory_bytes,
+        "workers": plan.workers,
+        "block_size": plan.block_size,
+    }
+
+
 def plan_summary(plan: Plan, out: Path) -> str:
     """What a merge would do, from headers alone."""
-    elements = sum(task.tensor.elements for task in plan.merged)
-    parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    copied = [task for task in plan.tasks if task.method is None]
+    facts = plan_facts(plan, out)
     tied = f"; {plan.tied.head} is tied to {plan.tied.embedding} and counts once" if plan.tied else ""
-    shards = len(plan.layout.shards)
+    tensors, shards = facts["tensors"], facts["shards"]
+    write = format_size(facts["write_bytes"])
     lines = [
-        f"base    {plan.base.source}",
-        *(f"agent   {n} = {a.source} (weight {plan.recipe.agents[n].weight:g})" for n, a in plan.agents.items()),
+        f"base    {facts['base']}",
+        *(f"agent   {name} = {a['source']} (weight {a['weight']:g})" for name, a in facts["agents"].items()),
         f"method  {plan.recipe.method!r}",
-        f"tensors {len(plan.merged)} merged ({elements:,} elements), {len(copied)} copied{tied}",
-        f"read    {format_size(plan.input_bytes)} per pass",
-        f"write   {format_size(plan.output_bytes)} in {shards} file{'s' if shards > 1 else ''} to {out}",
-        f"disk    {format_size(plan.output_bytes)} needed, {format_size(shutil.disk_usage(parent).free)} free",
-        f"memory  about {format_size(plan.memory_bytes)} with {plan.workers} workers and blocks of "
-        f"{format_size(plan.block_size)}",
+        f"tensors {tensors['merged']} merged ({facts['elements']:,} elements), {tensors['copied']} copied{tied}",
+        f"read    {format_size(facts['read_bytes'])} per pass",
+        f"write   {write} in {shards} file{'s' if shards > 1 else ''} to {out}",
+        f"disk    {write} needed, {format_size(facts['free_bytes'])} free",
+        f"memory  about {format_size(facts['memory_bytes'])} with {facts['workers']} workers and blocks of "
+        f"{format_size(facts['block_size'])}",
         *([f"cost    {cost}"] if (cost := cost_line(plan)) else []),
     ]  # fmt: skip
     return "\n".join(lines)
