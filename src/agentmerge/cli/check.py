@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table
 
-from agentmerge import api
+import agentmerge
 from agentmerge.cli.console import say
 from agentmerge.cli.options import Json, takes_recipe
 from agentmerge.recipe import Recipe
@@ -22,7 +22,7 @@ def check(recipe: Recipe, json: Json = False) -> None:
 
     Exits with 2 when something does not.
     """
-    record = api.check(recipe)
+    record = agentmerge.check(recipe)
     say(record if json else _tables(record), as_json=json)
     if not record.ok:
         raise typer.Exit(2)

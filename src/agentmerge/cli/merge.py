@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from agentmerge import api
+import agentmerge
 from agentmerge.cli.console import Bar, resumable, say, tell_warnings
 from agentmerge.cli.options import Json, Overwrite, Quiet, takes_recipe
 from agentmerge.cli.recipes import parse_sweep
 from agentmerge.cli.reports import write_reports
 from agentmerge.cli.tables import merge_summary, plan_facts, plan_summary
-from agentmerge.engine.plan import Plan
 from agentmerge.recipe import Recipe
 
 
@@ -42,17 +41,14 @@ def merge(
     A killed merge resumes when the same command is run again.
     """
     if dry_run:
-        with Plan(recipe) as plan:
-            plan.check_output(out)
-            say(plan_facts(plan, out) if json else plan_summary(plan, out), as_json=json, quiet=quiet)
-            tell_warnings(plan.warnings, quiet)
+        _say_plan(recipe, out, json=json, quiet=quiet)
         return
     with resumable(), Bar(quiet) as bar:
         if sweep is None:
-            records = {"": api.merge(recipe, out, overwrite=overwrite, full=report, watch=bar)}
+            records = {"": agentmerge.merge(recipe, out, overwrite=overwrite, full=report, watch=bar)}
         else:
             field, values = parse_sweep(sweep)
-            records = api.sweep(recipe, field, values, out, overwrite=overwrite, full=report, watch=bar)
+            records = agentmerge.sweep(recipe, field, values, out, overwrite=overwrite, full=report, watch=bar)
     for name, record in records.items():
         tell_warnings(record.warnings, quiet)
         if report:
@@ -61,3 +57,13 @@ def merge(
             say(merge_summary(record, out / name), quiet=quiet)
     if json:
         say(records if sweep else records[""], as_json=True)
+
+
+def _say_plan(recipe: Recipe, out: Path, *, json: bool, quiet: bool) -> None:
+    """What would be done."""
+    from agentmerge.engine.plan import Plan  # not for `merge --help`
+
+    with Plan(recipe) as plan:
+        plan.check_output(out)
+        say(plan_facts(plan, out) if json else plan_summary(plan, out), as_json=json, quiet=quiet)
+        tell_warnings(plan.warnings, quiet)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentmerge import api
+import agentmerge
 from agentmerge.cli.console import Bar, say, tell_warnings
 from agentmerge.cli.options import Quiet, takes_recipe
 from agentmerge.cli.reports import check_places, write_reports
@@ -42,7 +42,7 @@ def probe(
     if figures is not None:
         needs_matplotlib()
     with Bar(quiet) as bar:
-        record = api.probe(recipe, full=full or html is not None or figures is not None, watch=bar)
+        record = agentmerge.probe(recipe, full=full or html is not None or figures is not None, watch=bar)
     tell_warnings(record.warnings, quiet)
     if survey is not None:
         record.save(survey)

@@ -139,10 +139,10 @@ def replace_file(path: Path, data: bytes) -> None:
         OutputError: it can't be written there.
     """
     try:
-        target = path.resolve()
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
             return
+        target = path.resolve()
         beside = target.with_name(f".agentmerge-{token_hex(8)}")
         try:
             write_file(beside, data)
