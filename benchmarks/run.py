@@ -100,7 +100,7 @@ def measure(folder: Path, shape: str, method: str, repeat: int, cold: bool) -> d
         if cold:
             drop_cache()
         seconds, peak, record = merge_once(folder, out, method)
-        passes = record.timing["folds"] + 1
+        passes = record.timing.folds + 1
         ours.append(seconds)
         peaks.append(peak)
     floors = [passes * read + write for read, write in zip(reads, writes, strict=True)]

@@ -67,6 +67,12 @@ def test_the_recorded_recipe_replays_the_merge(out: Path, tmp_path: Path) -> Non
     assert again.model_dump(exclude={"timing"}) == first.model_dump(exclude={"timing"})
 
 
+def test_a_record_is_written_in_the_same_form_as_by_0_1_0(out: Path) -> None:
+    text = (out / "merge_record.json").read_bytes()
+    assert list(json.loads(text)["timing"]) == ["fold_seconds", "map_seconds", "folds", "outputs", "bytes_read"]
+    assert MergeRecord.load(out).dump() == text
+
+
 def test_a_probe_is_saved_and_read_back_the_same(tiny: Sources, tmp_path: Path) -> None:
     seen = probe(tiny.recipe("ram+"))
     seen.save(tmp_path / "survey.json")

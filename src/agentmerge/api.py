@@ -1,4 +1,4 @@
-"""What a program calls: merge, probe and check, from a recipe in any form. Speaks to nobody."""
+"""What a program calls: merge, sweep, probe and check, from a recipe in any form. Nothing is printed."""
 
 from __future__ import annotations
 
@@ -62,15 +62,8 @@ def sweep(
 ) -> dict[str, MergeRecord]:
     """Merge once per value of one of the method's settings, reading the inputs once for all of them.
 
-    Args:
-        recipe: as for `merge`.
-        field: of the method, for example "rescale".
-        values: of the field.
-        out: each merge goes into a folder of it that is named FIELD=VALUE.
-        overwrite: as for `merge`.
-        full: as for `merge`.
-        runner: as for `merge`.
-        watch: as for `merge`.
+    `field` is a setting of the method, for example "rescale". The merge with each of its `values` goes into a folder of
+    `out` that is named FIELD=VALUE. The other arguments are those of `merge`.
 
     Returns:
         The records by folder name.
@@ -80,7 +73,7 @@ def sweep(
     """
     base = as_recipe(recipe)
     if not values:
-        raise RecipeError(f"sweep: no values for {field}, expected at least one.")
+        raise RecipeError(f"sweep: no values for {field}", expected="at least one")
     recipes = {f"{field}={value}": base.with_method({field: value}) for value in values}
     folders = {Path(out) / name: found for name, found in recipes.items()}
     records = merge_all(folders, overwrite=overwrite, beside=_beside(full), runner=runner, watch=watch)
@@ -96,11 +89,8 @@ def probe(
 ) -> ProbeRecord:
     """See what the agents changed, without writing a model: the first half of `merge`.
 
-    Args:
-        recipe: as for `merge`; its method decides which scales are shown.
-        full: measure all that a report shows, too: `.findings`.
-        runner: who does the work; threads of this process by default.
-        watch: is told of the progress.
+    The recipe's method decides which scales are shown. The arguments are those of `merge`; `full` gives `.findings` and
+    takes about twice the time.
 
     Returns:
         Counts per agent in `.survey`, all answers in `.answers`; `.save(path)` writes what `run.survey` reads back.
@@ -113,9 +103,6 @@ def probe(
 
 def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> CheckRecord:
     """Say whether the sources of a recipe fit together, from headers, configs and tokenizers alone.
-
-    Args:
-        recipe: as for `merge`.
 
     Returns:
         Every finding in `.findings`, errors first; `.ok` where none stops a merge.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -160,24 +160,34 @@ def shortened(items: Iterable[str], most: int = 5) -> str:
 
 
 def complaints(error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]]) -> str:
-    """Pydantic's complaints, a line each: path, what was found, what to do.
+    """The text of `problems_of`."""
+    return "\n".join(map(str, problems_of(error, prefix, known)))
+
+
+def problems_of(error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]]) -> tuple[Problem, ...]:
+    """What pydantic complains of: each with its path, what was found and, for an unknown field, the nearest known.
 
     Args:
         error: what pydantic raised.
-        prefix: what the paths start with, for example "recipe.yaml: " or "method.".
+        prefix: what the texts start with, for example "recipe.yaml: " or "method.".
         known: the fields of each section by its path, for did-you-mean; "" is the outermost section.
     """
-    return "\n".join(_complaint(item, prefix, known) for item in error.errors(include_url=False))
+    items = error.errors(include_url=False)
+    return tuple(problem for item in items for problem in _problems_of_item(item, prefix, known))
 
 
-def _complaint(item: Any, prefix: str, known: Mapping[str, Iterable[str]]) -> str:
+def _problems_of_item(item: Any, prefix: str, known: Mapping[str, Iterable[str]]) -> tuple[Problem, ...]:
     inner = item.get("ctx", {}).get("error")
     if isinstance(inner, MergeError):
-        return f"{prefix}{inner}"
+        first, *more = inner.problems
+        return (replace(first, found=f"{prefix}{first.found}"), *more)
     parts = [str(part) for part in item["loc"] if not _UNION_TAG.fullmatch(str(part))]
     path = ".".join(parts)
+    where = Where(path=path)
     if item["type"] == "extra_forbidden":
-        return f"{prefix}{path}: unknown field.{did_you_mean(parts[-1], known.get('.'.join(parts[:-1]), ()))}"
+        hint = did_you_mean(parts[-1], known.get(".".join(parts[:-1]), ()))
+        return (Problem(f"{prefix}{path}: unknown field", todo=hint.strip(), where=where),)
     if item["type"] == "missing":
-        return f"{prefix}{path}: missing."
-    return f"{prefix}{path}: {item['msg'].removeprefix('Value error, ')}, found {item['input']!r:.80}."
+        return (Problem(f"{prefix}{path}: missing.", where=where),)
+    text = f"{item['msg'].removeprefix('Value error, ')}, found {item['input']!r:.80}."
+    return (Problem(f"{prefix}{path}: {text}", where=where),)

@@ -1,4 +1,4 @@
-"""The two frozen models that everything typed is made of: what we write, and what a user wrote. Knows no fields."""
+"""The two frozen models that everything typed is made of: what we write, and what a user wrote."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
-"""What the user wrote: YAML or keywords into a checked Recipe. Knows no files but the recipe's own."""
+"""What the user wrote: YAML or keywords into a checked Recipe.
+
+Every field is declared here once, with its type, default and meaning (the docstring under it): the JSON Schema, the
+command line's options and the table in docs/recipe.md are made from these models.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ByteSize,
     ConfigDict,
@@ -19,10 +22,13 @@ from pydantic import (
     model_validator,
 )
 
-from agentmerge.errors import RecipeError, complaints, did_you_mean
+from agentmerge.errors import Problem, RecipeError, Where, did_you_mean, problems_of
 from agentmerge.frozen import Settings
 from agentmerge.methods.base import MergeMethod
-from agentmerge.methods.registry import known_methods, resolve_method
+from agentmerge.methods.registry import resolve_method
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 OUTPUT_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 """Recipe spelling to safetensors spelling; "base" means each tensor's own dtype."""
@@ -48,7 +54,9 @@ class AgentSource(Settings):
     """Where an agent is, and its weight."""
 
     source: str = Field(min_length=1)
+    """A folder, or a single .safetensors file."""
     weight: float = 1.0
+    """Its coefficient."""
     importance: str | None = None
     """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
 
@@ -59,8 +67,9 @@ class Rule(Settings):
     model_config = ConfigDict(extra="allow")
 
     tensors: str = Field(min_length=1)
+    """A glob that tensor names are compared with, such as `*.mlp.*`."""
     take: str | None = None
-    """"base" or an agent's name: the tensor is copied from there."""
+    """The tensor is copied from here: base, or an agent's name."""
     skip: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     """Agents that count as unchanged here."""
 
@@ -78,8 +87,7 @@ class Rule(Settings):
         known = {*type(method).model_fields, *Rule.model_fields} - {"name"}
         unknown = [field for field in self.settings if field not in known]
         if unknown:
-            lines = (f"{where}.{field}: unknown field.{did_you_mean(field, known)}" for field in unknown)
-            raise RecipeError("\n".join(lines))
+            raise RecipeError(*(_unknown_field(f"{where}.{field}", field, known) for field in unknown))
         return method.varied(self.settings, where) if self.settings else method
 
 
@@ -87,8 +95,11 @@ class Inputs(Settings):
     """What to do where the inputs are not alike."""
 
     missing: Literal["error", "base"] = "error"
+    """When an agent lacks a tensor of the base: stop, or count the agent as unchanged there."""
     extra: Literal["error", "ignore"] = "error"
+    """When an agent has a tensor that the base lacks: stop, or leave the tensor out."""
     unchanged: Literal["error", "allow"] = "error"
+    """When an agent is equal to the base: stop, or merge it all the same."""
     vocab: Literal["strict", "base-rows", "union"] = "strict"
     """When vocabularies have different numbers of rows: stop, keep the base's rows, or add those of one agent."""
     rope: Literal["error", "base"] = "error"
@@ -96,13 +107,16 @@ class Inputs(Settings):
     untie: bool = False
     """Give the output a head of its own where the base ties it to the embedding."""
     tokenizer_from: str = "base"
+    """Whose tokenizer and chat template the output gets: base, or an agent's name."""
 
 
 class Output(Settings):
     """How the result is stored."""
 
     dtype: Literal["base", "float32", "float16", "bfloat16"] = "base"
+    """How numbers are stored; base keeps each tensor's own dtype."""
     rounding: Literal["nearest", "stochastic"] = "nearest"
+    """To the nearest number of the output dtype (ties to even), or to one of its two neighbours, unbiased."""
     shard_size: Size = Field(default=ByteSize(5_000_000_000), ge=1, validate_default=True)
     """Largest number of data bytes in a shard."""
 
@@ -111,25 +125,36 @@ class Run(Settings):
     """How the work is done; nothing here changes a byte of the result."""
 
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
+    """Threads; auto takes one per CPU."""
     block_size: Literal["auto"] | Annotated[Size, Field(ge=4000)] = "auto"
-    """Bytes of the base that one block holds."""
+    """Bytes of the base that one block holds; auto takes 8MB, less where many workers hold many agents."""
     runner: Literal["local"] = "local"
+    """Who does the work: local is threads of this process."""
     survey: str | None = None
-    """A saved survey (probe --json) to use instead of folding again."""
+    """A survey that `probe --json FILE` saved, to use instead of folding again."""
     allow_slow: bool = False
-    """Start although the arithmetic takes hours on processors."""
+    """Start although the arithmetic takes hours without a GPU."""
+
+
+SECTIONS: dict[str, type[Settings]] = {"inputs": Inputs, "output": Output, "run": Run}
+"""The fields of a recipe that are mappings of fields."""
 
 
 class Recipe(Settings):
     """Everything a merge depends on; `Recipe.load(path)` reads YAML, `Recipe.parse(mapping)` plain data."""
 
     base: str = Field(min_length=1)
+    """The agents' common ancestor: a folder, or a single .safetensors file."""
     agents: dict[AgentName, AgentSource] = Field(min_length=1)
+    """The agents by name, each as its source alone or as a mapping."""
     method: SerializeAsAny[MergeMethod]
+    """The merging rule, as its name alone or as a mapping with its settings; see `agentmerge methods`."""
     rules: tuple[Rule, ...] = ()
+    """Other settings for some of the tensors, applied in order and setting by setting."""
     inputs: Inputs = Inputs()
     output: Output = Output()
     seed: int = Field(default=0, ge=0, lt=2**64)
+    """Of everything random: DARE and stochastic rounding."""
     run: Run = Run()
 
     @field_validator("agents", mode="before")
@@ -152,7 +177,8 @@ class Recipe(Settings):
     @model_validator(mode="after")
     def _names_known(self) -> Self:
         if "base" in self.agents:
-            raise RecipeError("agents.base: 'base' is the base's own name. Give this agent another name.")
+            found, todo = "agents.base: 'base' is the base's own name", "Give this agent another name."
+            raise RecipeError(found, todo=todo, where=Where(path="agents.base"))
         weights = {name: agent.weight for name, agent in self.agents.items()}
         self.method.check(weights)
         _check_name("inputs.tokenizer_from", self.inputs.tokenizer_from, ("base", *self.agents))
@@ -168,10 +194,9 @@ class Recipe(Settings):
     def _importance_given(self) -> Self:
         lacking = [name for name in self.agent_names if self.agents[name].importance is None]
         if "importance" in self.method.reads and lacking:
-            raise RecipeError(
-                f"agents.{lacking[0]}.importance: missing, method '{self.method.name}' reads the importance of every "
-                "agent. Make it with `agentmerge importance`."
-            )
+            path = f"agents.{lacking[0]}.importance"
+            found = f"{path}: missing, method '{self.method.name}' reads the importance of every agent"
+            raise RecipeError(found, todo="Make it with `agentmerge importance`.", where=Where(path=path))
         return self
 
     @classmethod
@@ -182,11 +207,14 @@ class Recipe(Settings):
             RecipeError: every complaint on a line of its own, with its path.
         """
         if not isinstance(data, dict):
-            raise RecipeError(f"{where}: expected a mapping with base, agents and method, found {data!r:.80}.")
+            raise RecipeError(
+                f"{where}: expected a mapping with base, agents and method, found {data!r:.80}.",
+                where=Where(path=where),
+            )
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise RecipeError(complaints(error, f"{where}: ", _known_fields(data))) from None
+            raise RecipeError(*problems_of(error, f"{where}: ", _known_fields(data))) from None
 
     @classmethod
     def load(cls, path: Path | str) -> Recipe:
@@ -204,7 +232,8 @@ class Recipe(Settings):
             RecipeError: an unknown setting or a value out of range; the name, which brings settings of its own.
         """
         if "name" in settings:
-            raise RecipeError("method.name: is no setting, as every method has its own. Write a recipe for each.")
+            found = "method.name: is no setting, as every method has its own"
+            raise RecipeError(found, todo="Write a recipe for each.", where=Where(path="method.name"))
         return Recipe.parse({**self.dump(), "method": {**self.method.model_dump(mode="json"), **settings}})
 
     def dump(self) -> dict[str, Any]:
@@ -217,47 +246,38 @@ class Recipe(Settings):
         return tuple(sorted(self.agents))
 
 
-def recipe_schema() -> dict[str, Any]:
-    """JSON Schema of a recipe, with every known method and the short forms that YAML may use."""
-    schema = Recipe.model_json_schema()
-    methods = {method.__name__: method.model_json_schema() for method in known_methods().values()}
-    aliases = [alias for method in known_methods().values() for alias in method.aliases]
-    names = sorted({*known_methods(), *aliases})
-    schema["$defs"] |= methods
-    schema["properties"]["method"] = {"anyOf": [{"enum": names}, *({"$ref": f"#/$defs/{name}"} for name in methods)]}
-    agents = schema["properties"]["agents"]["patternProperties"]
-    for pattern, source in agents.items():
-        agents[pattern] = {"anyOf": [{"type": "string"}, source]}
-    return schema
-
-
 def read_yaml(path: Path) -> Any:
     """One YAML document; a key that stands twice is an error, not a silent overwrite."""
+    where = Where(path=str(path))
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise RecipeError(f"{path}: no such recipe file.") from None
+        raise RecipeError(f"{path}: no such recipe file.", where=where) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path}: can't be read as a recipe: {error}") from None
+        raise RecipeError(f"{path}: can't be read as a recipe: {error}", where=where) from None
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise RecipeError(f"{path}: not valid YAML: {error}") from None
+        raise RecipeError(f"{path}: not valid YAML: {error}", where=where) from None
 
 
 def _known_fields(data: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """The fields of every section by its path, for did-you-mean."""
-    sections: dict[str, type[BaseModel]] = {"inputs": Inputs, "output": Output, "run": Run, "": Recipe}
-    known = {path: tuple(section.model_fields) for path, section in sections.items()}
+    known = {path: tuple(section.model_fields) for path, section in SECTIONS.items()} | {"": tuple(Recipe.model_fields)}
     agents = data.get("agents")
     for name in agents if isinstance(agents, dict) else ():
         known[f"agents.{name}"] = tuple(AgentSource.model_fields)
     return known
 
 
-def _check_name(where: str, name: str, known: Any) -> None:
+def _check_name(path: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
-        raise RecipeError(f"{where}: no agent '{name}'.{did_you_mean(name, known)}")
+        hint = did_you_mean(name, known).strip()
+        raise RecipeError(f"{path}: no agent '{name}'", todo=hint, where=Where(path=path))
+
+
+def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:
+    return Problem(f"{path}: unknown field", todo=did_you_mean(field, known).strip(), where=Where(path=path))
 
 
 class _Loader(yaml.SafeLoader):

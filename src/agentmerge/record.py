@@ -1,4 +1,4 @@
-"""What was done, and what was seen, as typed JSON that can be read back. Knows no files but its own."""
+"""What was done, and what was seen, as typed JSON that can be read back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pydantic import Field, ValidationError
 
 from agentmerge.analysis.models import Findings  # noqa: TC001 - pydantic reads it at run time
-from agentmerge.errors import OutputError, SurveyError
+from agentmerge.errors import SurveyError, Where
+from agentmerge.files.staging import replace_file
 from agentmerge.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -122,13 +123,38 @@ class OutputFacts(Frozen):
     """Of all weight files."""
 
 
+class MergeTiming(Frozen):
+    """How long a merge took, and what was read; two merges of the same bytes differ in nothing else."""
+
+    fold_seconds: float
+    """Until the method asked no more."""
+    map_seconds: float
+    folds: int
+    """Passes over the inputs before the one that writes."""
+    outputs: int = 1
+    """Merges that shared these passes."""
+    bytes_read: int
+    """In one pass."""
+
+
+class ProbeTiming(Frozen):
+    """How long a probe took, and what was read."""
+
+    seconds: float
+    bytes_read: int
+
+
 class MergeRecord(Frozen):
-    """merge_record.json: everything that was done. `recipe` replays it."""
+    """merge_record.json: everything that was done. `Recipe.parse(record.recipe)` does it again.
+
+    The recipe and the sources are plain data, so that a record can be read where the method's plug-in is not installed.
+    """
 
     format: str = "agentmerge.record/1"
     recipe: dict[str, Any]
     versions: dict[str, str]
     sources: dict[str, dict[str, Any]]
+    """By "base" and the agents' names: what the user wrote, and what tells this source from another."""
     survey: SurveySummary
     rounding: dict[str, AgentRounding]
     learned: dict[str, Any] = Field(default_factory=dict)
@@ -140,7 +166,7 @@ class MergeRecord(Frozen):
     tensors: Tensors
     output: OutputFacts
     warnings: list[str]
-    timing: dict[str, Any]
+    timing: MergeTiming
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -170,7 +196,7 @@ class ProbeRecord(Frozen):
     answers: dict[str, Any]
     """By statistic: the total, and per tensor."""
     warnings: list[str]
-    timing: dict[str, Any]
+    timing: ProbeTiming
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -182,28 +208,26 @@ class ProbeRecord(Frozen):
         return _load(cls, Path(path))
 
     def save(self, path: Path | str) -> None:
-        """Write it as JSON.
+        """Write it as JSON; a survey that was there stays until the new one is whole.
 
         Raises:
             OutputError: it can't be written there.
         """
-        try:
-            Path(path).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"{path}: can't be written: {error.strerror}. Choose another place.") from error
+        replace_file(Path(path), (self.model_dump_json(indent=1) + "\n").encode())
 
 
 def _load(kind: type[R], path: Path) -> R:
+    name, where = kind.__name__, Where(path=str(path))
     try:
         return kind.model_validate(json.loads(path.read_bytes()))
     except FileNotFoundError:
-        raise SurveyError(f"{path}: no such file, expected a {kind.__name__}.") from None
+        raise SurveyError(f"{path}: no such file", expected=f"a {name}", where=where) from None
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise SurveyError(f"{path}: not a {kind.__name__}: {where}: {first['msg']}.") from None
+        field = ".".join(str(part) for part in first["loc"])
+        raise SurveyError(f"{path}: not a {name}: {field}: {first['msg']}.", where=where) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise SurveyError(f"{path}: can't be read as a {kind.__name__}: {error}.") from None
+        raise SurveyError(f"{path}: can't be read as a {name}: {error}.", where=where) from None
 
 
 def _share(part: int, whole: int) -> float | None:

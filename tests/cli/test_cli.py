@@ -3,26 +3,46 @@
 import subprocess
 import sys
 
-HEAVY = ("numpy", "numba", "torch", "pydantic", "rich.progress", "huggingface_hub")
+import pytest
+
+from agentmerge.cli import COMMANDS
+
+HEAVY = ("numpy", "numba", "torch", "pydantic", "yaml", "rich.progress", "huggingface_hub")
 
 
-def test_help_imports_nothing_heavy():
+@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+def test_help_imports_nothing_heavy_and_no_command(words):
     code = (
-        "import sys; sys.argv = ['agentmerge', '--help']\n"
-        "from agentmerge.cli import main\n"
+        f"import sys; sys.argv = ['agentmerge', *{words}]\n"
+        "from agentmerge.cli import COMMANDS, main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        f"print([name for name in {HEAVY} if name in sys.modules])"
+        f"heavy = [name for name in {HEAVY} if name in sys.modules]\n"
+        "print(heavy + [name for name in COMMANDS if f'agentmerge.cli.{name}' in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.rstrip().endswith("[]")
 
 
-def test_every_command_has_help(run):
-    for command in ("merge", "probe", "check", "inspect", "methods", "schema", "synth"):
-        ran = run(command, "--help")
-        assert ran.code == 0
-        assert "Usage" in ran.out
+def test_the_package_is_a_command_too():
+    done = subprocess.run([sys.executable, "-m", "agentmerge", "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: python -m agentmerge" in done.stdout
+    for name in COMMANDS:
+        assert f"\n  {name} " in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(run, command):
+    ran = run(command, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert "Usage" in ran.out
+    assert COMMANDS[command] in " ".join(ran.out.split())
+
+
+def test_a_misspelt_command_is_told(run):
+    ran = run("mrege")
+    assert ran.code == 2
+    assert "No such command 'mrege'" in ran.err
 
 
 def test_the_version_is_the_packages(run):

@@ -1,5 +1,7 @@
 """agentmerge convert, as a user calls it."""
 
+import json
+
 import pytest
 
 from agentmerge.recipe import Recipe
@@ -39,6 +41,12 @@ def test_the_recipe_goes_to_a_file_that_is_never_overwritten(run, config, tmp_pa
     assert "exists already" in again.err
     assert out.read_text() == written
     assert run("convert", str(config), "--out", str(tmp_path / "no" / "recipe.yaml")).code == 2
+
+
+def test_for_machines_it_is_the_recipe_and_what_was_said(run, config):
+    told = json.loads(run("convert", str(config), "--json", "--quiet").out)
+    assert Recipe.parse(told["recipe"]).method.name == "ties"
+    assert [warning for warning in told["warnings"] if "int8_mask" in warning]
 
 
 def test_a_gradient_needs_the_number_of_layers(run, config):

@@ -76,6 +76,19 @@ def test_the_demo_does_not_replace_a_merge_of_other_agents(monkeypatch, capsys, 
     assert set(MergeRecord.load(tmp_path / "merged").survey.agents) == set(sources.agents)
 
 
+def test_for_machines_the_demo_is_the_record_and_the_scores(monkeypatch, capsys, tmp_path: Path):
+    score = Score(dict.fromkeys(TASKS, (True, False)))
+    monkeypatch.setattr(
+        "agentmerge.cli.demo.contest", lambda quiet: [Row("RAM", "merge", {"dev": score, "test": score})]
+    )
+    monkeypatch.setattr("agentmerge.eval.generate.available", lambda: True)
+    assert demo(monkeypatch, "--out", tmp_path / "out", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["record"] == json.loads((tmp_path / "out" / "merge_record.json").read_text())
+    shares = {str(task): 0.5 for task in TASKS}
+    assert told["scores"] == [{"model": "RAM", "kind": "merge", "scores": {"dev": shares, "test": shares}}]
+
+
 def test_without_torch_the_demo_says_how_to_get_the_scores(monkeypatch, capsys, tmp_path: Path):
     monkeypatch.setattr("agentmerge.eval.generate.available", lambda: False)
     assert demo(monkeypatch, "--out", tmp_path / "out") == 0

@@ -66,6 +66,14 @@ def test_a_dry_run_tells_tensors_bytes_memory_and_disk_and_writes_nothing(run, s
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_for_machines_is_an_object(run, sources, tmp_path):
+    facts = json.loads(run("merge", *sources, "--out", str(tmp_path / "out"), "--dry-run", "--json", "--quiet").out)
+    assert facts["tensors"] == {"merged": 50, "copied": 0}
+    assert (facts["elements"], facts["shards"], facts["method"]["name"]) == (1_969_088, 1, "ram_plus")
+    assert facts["agents"]["code"]["weight"] == 1.0
+    assert facts["write_bytes"] <= facts["read_bytes"]
+
+
 def test_quiet_prints_nothing(run, sources, tmp_path):
     ran = run("merge", *sources, "--out", str(tmp_path / "out"), "--quiet")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
@@ -136,6 +144,13 @@ def test_a_sweep_writes_a_folder_per_value_equal_to_merging_each_alone(run, sour
         assert (swept / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
         assert MergeRecord.load(swept).rounding == MergeRecord.load(out).rounding
         assert MergeRecord.load(swept).survey == MergeRecord.load(out).survey
+
+
+def test_a_sweep_for_machines_is_one_object_by_folder(run, sources, tmp_path):
+    ran = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "clip=1,2", "--json")
+    records = json.loads(ran.out)
+    assert {name: record["recipe"]["method"]["clip"] for name, record in records.items()} == {"clip=1": 1, "clip=2": 2}
+    assert MergeRecord.load(tmp_path / "all/clip=1").model_dump(mode="json") == records["clip=1"]
 
 
 def test_a_sweep_that_was_killed_while_it_published_finishes_the_rest(run, sources, tmp_path):

@@ -27,6 +27,20 @@ def test_probe_prints_json_for_machines(run, sources):
     assert set(record["survey"]["agents"]) == {"code", "tool"}
 
 
+def test_a_survey_that_was_there_survives_one_that_can_not_be_written(run, sources, tmp_path, monkeypatch):
+    survey = tmp_path / "survey.json"
+    run("probe", *sources, "--json", str(survey), "--quiet")
+    before = survey.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("agentmerge.files.staging.write_file", full)
+    ran = run("probe", *sources, "--json", str(survey), "--quiet")
+    assert (ran.code, "No space left on device" in ran.err) == (2, True)
+    assert survey.read_bytes() == before
+
+
 @pytest.mark.parametrize("option", ["--json", "--html"])
 def test_a_file_that_cannot_be_written_is_told_before_the_work(run, sources, tmp_path, monkeypatch, option):
     monkeypatch.setattr("agentmerge.api.probe", lambda *_, **__: pytest.fail("it began"))

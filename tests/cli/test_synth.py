@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import shlex
 
 import pytest
@@ -39,8 +40,14 @@ def test_quiet_prints_nothing(tmp_path):
     assert run("--out", tmp_path / "set", "--agents", 1, "--quiet").output == ""
 
 
+def test_for_machines_it_is_the_report(tmp_path):
+    report = json.loads(run("--out", tmp_path / "set", "--agents", 1, "--json").stdout)
+    assert report["agents"] == {"code": str(tmp_path / "set" / "code")}
+    assert report["changed"]["code"] > 0
+
+
 def test_help_names_every_shape():
-    text = inspect.signature(synth).parameters["shape"].annotation.__metadata__[0].help
+    text = inspect.signature(synth, eval_str=True).parameters["shape"].annotation.__metadata__[0].help
     assert all(name in text for name in SHAPES)
 
 

@@ -285,8 +285,8 @@ def test_the_record_tells_what_was_written(tiny: Sources, tmp_path: Path) -> Non
     assert record.output.bytes == sum(path.stat().st_size for path in shards)
     assert (record.output.dtype, record.output.rounding) == ("bfloat16", "stochastic")
     assert record.tensors.merged == 5
-    assert record.timing["folds"] == 0
-    assert merge(tiny.recipe("ram+"), tmp_path / "plus").timing["folds"] == 1
+    assert record.timing.folds == 0
+    assert merge(tiny.recipe("ram+"), tmp_path / "plus").timing.folds == 1
 
 
 # a saved survey
@@ -305,7 +305,7 @@ def test_a_saved_survey_gives_the_same_bytes_and_record_without_a_fold(
     plain = merge(tiny.recipe(method), tmp_path / "plain")
     record = merge(tiny.recipe(method, run={"survey": str(saved)}), tmp_path / "out")
     assert_same_tensors(read_checkpoint(tmp_path / "out"), read_checkpoint(tmp_path / "plain"))
-    assert record.timing["folds"] == 0
+    assert record.timing.folds == 0
     assert record.survey == plain.survey
     assert record.rounding == plain.rounding
 
@@ -314,7 +314,7 @@ def test_a_survey_of_another_threshold_is_folded_again(tiny: Sources, saved: Pat
     method = {"name": "ram+", "threshold": 1e-4}
     expected = merged(tiny, tmp_path / "plain", method)
     record = merge(tiny.recipe(method, run={"survey": str(saved)}), tmp_path / "out")
-    assert record.timing["folds"] == 1
+    assert record.timing.folds == 1
     assert_same_tensors(read_checkpoint(tmp_path / "out"), expected)
 
 

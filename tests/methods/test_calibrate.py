@@ -65,7 +65,7 @@ def test_the_mean_retention_of_the_float32_output_is_the_target(
     np.testing.assert_allclose(list(told["stored"].values()), stored, rtol=1e-9)
     np.testing.assert_allclose(list(told["after"].values()), np.array(before) * target / np.mean(before), rtol=1e-9)
     assert record.learned["calibration_scale"] == pytest.approx(target / np.mean(before), rel=1e-12)
-    assert record.timing["folds"] == plain.timing["folds"] + 1
+    assert record.timing.folds == plain.timing.folds + 1
     assert not any("calibrate" in warning for warning in record.warnings)
     assert {key: record.learned[key] for key in plain.learned} == plain.learned
 

@@ -207,7 +207,7 @@ def test_the_documents_table_has_every_method_and_the_multiplier_that_is_tested_
 def test_the_documents_table_tells_the_passes(inputs: Path, tmp_path: Path, golden_recipe: Any, name: str) -> None:
     settings = {"solver": "exact"} if name == "wudi" else {}
     record = merge(golden_recipe(inputs, {"name": name, **settings}), tmp_path / "out")
-    assert table()[name][2] == f"{record.timing['folds']} + 1"
+    assert table()[name][2] == f"{record.timing.folds} + 1"
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_the_documents_table_tells_the_passes_of_methods_with_settings(
 ) -> None:
     record = merge(golden_recipe(inputs, method), tmp_path / "out")
     expected = {"fisher": int(bool(method.get("normalize"))), "region": 0, "dare": 3, "calibrate": 4}[method["name"]]
-    assert record.timing["folds"] == expected
+    assert record.timing.folds == expected
     assert table()[method["name"]][2] == passes
 
 

@@ -217,7 +217,7 @@ def test_each_threshold_of_a_recipe_measures_its_own_energies_over_the_whole_mod
     method = {"name": "ram_plus", "rescale": "auto"}
     rules = [{"tensors": "*mlp*", "threshold": 2e-4}]
     record = merge(tiny.recipe(method, rules=rules), tmp_path / "ruled")
-    assert record.timing["folds"] == 1
+    assert record.timing.folds == 1
     ruled = read_checkpoint(tmp_path / "ruled")
     for threshold, name in ((2e-4, "model.layers.0.mlp.up_proj.weight"), (1e-5, "lm_head.weight")):
         merge(tiny.recipe({**method, "threshold": threshold}), tmp_path / name)

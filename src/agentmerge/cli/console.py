@@ -1,12 +1,12 @@
-"""What appears on the terminal: results on stdout, warnings and progress on stderr. Knows no work."""
+"""What appears on the terminal: results on stdout, warnings and progress on stderr."""
 
 from __future__ import annotations
 
-import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
-from pydantic import BaseModel
+from pydantic_core import to_json
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -18,7 +18,9 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from agentmerge.errors import Note
 
 
 class Bar:
@@ -59,12 +61,22 @@ class Bar:
             self._bar.stop()
 
 
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Work that a user may interrupt and go on with later: exit code 130, no traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("Interrupted; the same command resumes.", err=True)
+        raise typer.Exit(130) from None
+
+
 def say(result: Any, *, as_json: bool = False, quiet: bool = False) -> None:
-    """Print a result: JSON for machines, a text or a rich table (or several) for people."""
-    if quiet and not as_json:
-        return
+    """Print a result: one JSON document for machines, a text or a rich table (or several) for people."""
     if as_json:
-        typer.echo(result.model_dump_json(indent=2) if isinstance(result, BaseModel) else json.dumps(result, indent=2))
+        typer.echo(to_json(result, indent=2, inf_nan_mode="null").decode())
+        return
+    if quiet:
         return
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -73,7 +85,8 @@ def say(result: Any, *, as_json: bool = False, quiet: bool = False) -> None:
         console.print(part, markup=False, soft_wrap=isinstance(part, str))
 
 
-def tell_warnings(warnings: Iterable[str], quiet: bool) -> None:
-    """Print each warning on stderr."""
+def tell_warnings(warnings: Iterable[str | Note], quiet: bool) -> None:
+    """Print each warning on stderr; what is a note by its severity is for `check` alone."""
     for warning in () if quiet else warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        if getattr(warning, "severity", "warning") == "warning":
+            typer.echo(f"warning: {warning}", err=True)

@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
-from agentmerge.cli import options as o
+from agentmerge.cli.console import say, tell_warnings
+from agentmerge.cli.options import Json, Quiet
+from agentmerge.errors import OutputError, Where
+from agentmerge.files.staging import replace_file
+from agentmerge.mergekit import convert_mergekit
 
 
 def convert(
@@ -17,22 +21,17 @@ def convert(
         int | None,
         typer.Option(min=1, help="How many layers the models have; gradients need it.", show_default="from the file"),
     ] = None,
-    quiet: o.Quiet = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Turn a mergekit configuration into a recipe, and say what has no equal here."""
-    from agentmerge.cli.console import tell_warnings
-    from agentmerge.errors import OutputError
-    from agentmerge.mergekit import convert_mergekit
-
     conversion = convert_mergekit(config, layers)
     tell_warnings(conversion.warnings, quiet)
-    if out is None:
+    if out is not None:
+        if out.exists():
+            raise OutputError(f"{out}: exists already", todo="Choose another --out.", where=Where(path=str(out)))
+        replace_file(out, conversion.yaml().encode())
+    if json:
+        say({"recipe": conversion.data, "warnings": list(map(str, conversion.warnings))}, as_json=True)
+    elif out is None:
         typer.echo(conversion.yaml(), nl=False)
-        return
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(conversion.yaml())
-    except FileExistsError:
-        raise OutputError(f"{out}: exists already. Choose another --out.") from None
-    except OSError as error:
-        raise OutputError(f"{out}: can't be written: {error}") from error

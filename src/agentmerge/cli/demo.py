@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
-from agentmerge.cli import options as o
+from agentmerge.api import merge, probe
+from agentmerge.cli.console import say
+from agentmerge.cli.options import Json, Quiet
+from agentmerge.cli.tables import overlap_table, rounding_table
+from agentmerge.demo.contest import COUNT, Row, rows
+from agentmerge.demo.shipped import recipe
+from agentmerge.errors import SurveyError
+from agentmerge.eval import generate
+from agentmerge.record import RECORD, MergeRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentmerge.demo.contest import Row
     from agentmerge.recipe import Recipe
     from agentmerge.record import SurveySummary
 
@@ -64,32 +72,29 @@ def demo(
     scores: Annotated[
         bool, typer.Option("--scores/--no-scores", help="Score every method, where torch and transformers are there.")
     ] = True,
-    quiet: o.Quiet = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Merge three tiny real agents that are inside the package, and see what happens."""
-    from agentmerge.api import merge, probe
-    from agentmerge.cli.console import say
-    from agentmerge.cli.tables import overlap_table, rounding_table
-    from agentmerge.demo.shipped import recipe
-    from agentmerge.eval.generate import available
-
+    silent = quiet or json
     wanted = recipe({"name": "ram_plus"})
-    say([INTRODUCTION, overlap_table(probe(wanted).survey), OVERLAP], quiet=quiet)
+    say([INTRODUCTION, overlap_table(probe(wanted).survey), OVERLAP], quiet=silent)
     record = merge(wanted, out, overwrite=is_demo(out, wanted))
     measured = probe(recipe({"name": "ram_plus_auto"})).survey
-    say([rounding_table(record.rounding), told_scales(record.survey, measured, out)], quiet=quiet)
-    if scores and available():
-        say(contest_tables(quiet), quiet=quiet)
+    say([rounding_table(record.rounding), scales_text(record.survey, measured, out)], quiet=silent)
+    scored: list[Row] = []
+    if scores and generate.available():
+        scored = contest(quiet)
+        say(contest_tables(scored), quiet=silent)
     elif scores:
-        say(NO_SCORES, quiet=quiet)
-    say(NEXT.format(inspect=shlex.join(["agentmerge", "inspect", str(out)])), quiet=quiet)
+        say(NO_SCORES, quiet=silent)
+    say(NEXT.format(inspect=shlex.join(["agentmerge", "inspect", str(out)])), quiet=silent)
+    if json:
+        say({"record": record, "scores": [score_facts(row) for row in scored]}, as_json=True)
 
 
 def is_demo(out: Path, wanted: Recipe) -> bool:
     """Whether an earlier demo wrote this folder and nothing was added since: nothing else is replaced."""
-    from agentmerge.errors import SurveyError
-    from agentmerge.record import RECORD, MergeRecord
-
     try:
         found = MergeRecord.load(out).recipe
     except SurveyError:
@@ -98,32 +103,39 @@ def is_demo(out: Path, wanted: Recipe) -> bool:
     return found == wanted.dump() and {path.name for path in out.iterdir()} <= written
 
 
-def told_scales(merged: SurveySummary, measured: SurveySummary, out: Path) -> str:
+def scales_text(merged: SurveySummary, measured: SurveySummary, out: Path) -> str:
     """What rounding makes of the scales, and how large `ram_plus_auto` makes them."""
     scale = max(agent.scale or 1.0 for agent in merged.agents.values())
     others = ", ".join(f"{name} {agent.scale:.1f}" for name, agent in measured.agents.items())
     return ROUNDING.format(scale=scale, measured=others, out=out)
 
 
-def contest_tables(quiet: bool) -> list[Any]:
-    """Score everything and show it for dev and test."""
-    from agentmerge.demo.contest import COUNT, rows
+def contest(quiet: bool) -> list[Row]:
+    """Score everything, saying on stderr what is being scored."""
 
     def watch(label: str) -> None:
         if not quiet:
             typer.echo(f"scoring {label} ...", err=True)
 
-    scored = list(rows(watch=watch))
+    return list(rows(watch=watch))
+
+
+def contest_tables(scored: Sequence[Row]) -> list[Any]:
+    """The scores on dev and test."""
     parts: list[Any] = [SCORES]
     for split, count in COUNT.items():
         parts += [SPLIT.format(count=count, split=split), score_table(scored, split)]
     return parts
 
 
+def score_facts(row: Row) -> dict[str, Any]:
+    """The scores of one model as plain data: per split the share of right answers of every sub-task."""
+    shares = {split: {str(task): score.share(task) for task in score.right} for split, score in row.scores.items()}
+    return {"model": row.label, "kind": row.kind, "scores": shares}
+
+
 def score_table(rows: Sequence[Row], split: Any) -> Any:
     """The paper's table 1: base, specialists and merges against the sub-tasks, and their average."""
-    from rich.table import Table
-
     table = Table()
     tasks = list(rows[0].scores[split].right)
     table.add_column("model")

@@ -1,4 +1,4 @@
-"""The command `agentmerge importance`: parse, call, print. Knows no models."""
+"""The command `agentmerge importance`."""
 
 from __future__ import annotations
 
@@ -7,47 +7,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentmerge.cli import options as o
+from agentmerge.cli.console import Bar, resumable, say, tell_warnings
+from agentmerge.cli.options import Json, Overwrite, Quiet, takes_settings
+from agentmerge.importance.run import Options, measure
 
 if TYPE_CHECKING:
     from agentmerge.importance.record import ImportanceRecord
 
 
+@takes_settings(Options, Options.of)
 def importance(
+    wanted: Options,
     model: Annotated[str, typer.Argument(help="The agent: a folder with config, tokenizer and safetensors.")],
     data: Annotated[
         Path,
         typer.Option(help='Its own rollouts, JSON lines of {"prompt": ..., "response": ...}.', show_default=False),
     ],
     out: Annotated[Path, typer.Option(help="New or empty folder for the importance.", show_default=False)],
-    examples: Annotated[int, typer.Option(help="How many: the first that fit.")] = 256,
-    max_length: Annotated[
-        int, typer.Option(help="Tokens of prompt and response; a longer prompt loses its beginning.")
-    ] = 2048,
-    chat: Annotated[bool, typer.Option("--chat", help="A plain prompt is one user message.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    dtype: Annotated[
-        str,
-        typer.Option(
-            help="Of weights and gradients: bfloat16, float32 or float64.", show_default="bfloat16 on cuda, or float32"
-        ),
-    ] = "auto",
-    every: Annotated[float, typer.Option(help="Minutes between two saves, to resume from.")] = 10.0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT once the new one is whole.")] = False,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Measure which weights an agent's own answers depend on: the diagonal Fisher. A killed run resumes."""
-    from agentmerge.cli.console import Bar, say, tell_warnings
-    from agentmerge.importance.run import Options, measure
+    """Measure which weights an agent's own answers depend on: the diagonal Fisher.
 
-    options = Options.of(examples=examples, max_length=max_length, chat=chat, device=device, dtype=dtype, every=every)
-    try:
-        with Bar(quiet) as bar:
-            record = measure(model, data, out, options, overwrite=overwrite, watch=bar)
-    except KeyboardInterrupt:
-        typer.echo("Interrupted; the same command resumes.", err=True)
-        raise typer.Exit(130) from None
+    A killed run resumes when the same command is run again.
+    """
+    with resumable(), Bar(quiet) as bar:
+        record = measure(model, data, out, wanted, overwrite=overwrite, watch=bar)
     tell_warnings(record.warnings, quiet)
     say(record if json else summary(record, out), as_json=json, quiet=quiet)
 

@@ -7,39 +7,19 @@ from typing import Annotated
 
 import typer
 
-from agentmerge.cli import options as o
+import agentmerge
+from agentmerge.cli.console import Bar, resumable, say, tell_warnings
+from agentmerge.cli.options import Json, Overwrite, Quiet, takes_recipe
+from agentmerge.cli.recipes import parse_sweep
+from agentmerge.cli.reports import write_reports
+from agentmerge.cli.tables import merge_summary, plan_facts, plan_summary
+from agentmerge.recipe import Recipe
 
 
+@takes_recipe("inputs", "output", "seed", "run")
 def merge(
+    recipe: Recipe,
     out: Annotated[Path, typer.Option(help="New or empty folder for the merged checkpoint.", show_default=False)],
-    recipe: o.RecipeFile = None,
-    base: o.Base = None,
-    agent: o.Agents = None,
-    method: o.Method = None,
-    set_: o.Settings = None,
-    dtype: Annotated[str | None, typer.Option(help="base, bfloat16, float16 or float32.", show_default="base")] = None,
-    rounding: Annotated[str | None, typer.Option(help="nearest or stochastic.", show_default="nearest")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random.", show_default="0")] = None,
-    shard_size: Annotated[str | None, typer.Option(help="Most data bytes of one file.", show_default="5GB")] = None,
-    missing: o.Missing = None,
-    extra: o.Extra = None,
-    unchanged: o.Unchanged = None,
-    vocab: o.Vocab = None,
-    rope: o.Rope = None,
-    untie: o.Untie = False,
-    tokenizer_from: Annotated[
-        str | None, typer.Option(help="Whose tokenizer to copy: base or an agent.", show_default="base")
-    ] = None,
-    workers: o.Workers = None,
-    block_size: o.BlockSize = None,
-    runner: Annotated[str | None, typer.Option(help="Who does the work: local.", show_default="local")] = None,
-    survey: Annotated[
-        Path | None,
-        typer.Option(help="A survey that `probe --json` wrote: no second look.", show_default=False),
-    ] = None,
-    allow_slow: Annotated[
-        bool, typer.Option("--allow-slow", help="Start although the arithmetic takes hours without a GPU.")
-    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, from headers alone.")] = False,
     sweep: Annotated[
         str | None,
@@ -52,55 +32,38 @@ def merge(
     report: Annotated[
         bool, typer.Option("--report", help="Write report.html into OUT: what the agents changed, what was kept.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT once the new one is whole.")] = False,
-    json: o.Json = False,
-    quiet: o.Quiet = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Merge agents into one checkpoint. A killed merge resumes when the same command is run again."""
-    from agentmerge.api import merge as run
-    from agentmerge.api import sweep as run_sweep
-    from agentmerge.cli.console import Bar, say, tell_warnings
-    from agentmerge.cli.reports import write_reports
-    from agentmerge.cli.tables import merge_summary, plan_summary
-    from agentmerge.engine.preflight import check_output, planned
+    """Merge agents into one checkpoint.
 
-    wanted = o.build_recipe(
-        recipe,
-        base=base,
-        agents=agent,
-        method=method,
-        settings=set_,
-        seed=seed,
-        sections={
-            "inputs": o.inputs(missing, extra, unchanged, vocab, rope, untie, tokenizer_from=tokenizer_from),
-            "output": {"dtype": dtype, "rounding": rounding, "shard_size": shard_size},
-            "run": {
-                "workers": workers,
-                "block_size": block_size,
-                "runner": runner,
-                "survey": None if survey is None else str(survey),
-                "allow_slow": True if allow_slow else None,
-            },
-        },
-    )
+    A killed merge resumes when the same command is run again.
+    """
     if dry_run:
-        with planned(wanted) as plan:
-            check_output(plan, out)
-            say(plan_summary(plan, out), as_json=json, quiet=quiet)
-            tell_warnings(map(str, plan.notes), quiet)
+        _say_plan(recipe, out, json=json, quiet=quiet)
         return
-    try:
-        with Bar(quiet) as bar:
-            if sweep is None:
-                records = {"": run(wanted, out, overwrite=overwrite, full=report, watch=bar)}
-            else:
-                field, values = o.parse_sweep(sweep)
-                records = run_sweep(wanted, field, values, out, overwrite=overwrite, full=report, watch=bar)
-    except KeyboardInterrupt:
-        typer.echo("Interrupted; the same command resumes.", err=True)
-        raise typer.Exit(130) from None
+    with resumable(), Bar(quiet) as bar:
+        if sweep is None:
+            records = {"": agentmerge.merge(recipe, out, overwrite=overwrite, full=report, watch=bar)}
+        else:
+            field, values = parse_sweep(sweep)
+            records = agentmerge.sweep(recipe, field, values, out, overwrite=overwrite, full=report, watch=bar)
     for name, record in records.items():
         tell_warnings(record.warnings, quiet)
         if report:
             write_reports(record, out / name / "report.html", None)
-        say(record if json else merge_summary(record, out / name), as_json=json, quiet=quiet)
+        if not json:
+            say(merge_summary(record, out / name), quiet=quiet)
+    if json:
+        say(records if sweep else records[""], as_json=True)
+
+
+def _say_plan(recipe: Recipe, out: Path, *, json: bool, quiet: bool) -> None:
+    """What would be done."""
+    from agentmerge.engine.preflight import check_output, planned  # not for `merge --help`
+
+    with planned(recipe) as plan:
+        check_output(plan, out)
+        say(plan_facts(plan, out) if json else plan_summary(plan, out), as_json=json, quiet=quiet)
+        tell_warnings(plan.notes, quiet)

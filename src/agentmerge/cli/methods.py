@@ -6,20 +6,19 @@ from typing import Annotated
 
 import typer
 
-from agentmerge.cli import options as o
+from agentmerge.cli.console import say
+from agentmerge.cli.options import Json
+from agentmerge.cli.tables import method_text, methods_table
+from agentmerge.methods.registry import known_methods, resolve_method
 
 
 def methods(
     name: Annotated[
         str | None, typer.Argument(help="One method, with formula and settings.", show_default=False)
     ] = None,
-    json: o.Json = False,
+    json: Json = False,
 ) -> None:
     """List the merging methods, or explain one."""
-    from agentmerge.cli.console import say
-    from agentmerge.cli.tables import method_text, methods_table
-    from agentmerge.methods.registry import known_methods, resolve_method
-
     if name is not None:
         method = resolve_method(name)
         say(type(method).model_json_schema() if json else method_text(method), as_json=json)

@@ -1,139 +1,131 @@
-"""The options that merge and probe share, and the recipe that they make. Knows no work."""
+"""Options made from the fields of models, and the values that they give: a Recipe, or settings of another kind.
+
+A command is a function whose first parameter is such a value, followed by parameters of its own; a decorator puts
+options in the place of the first.
+"""
 
 from __future__ import annotations
 
+import inspect
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentmerge.cli.fields import ModelField, fields_of, recipe_fields
+from agentmerge.cli.recipes import METHOD, build_recipe
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agentmerge.frozen import Frozen
     from agentmerge.recipe import Recipe
 
-RecipeFile = Annotated[Path | None, typer.Argument(help="YAML file; options given beside it win.", show_default=False)]
-Base = Annotated[str | None, typer.Option(help="The agents' common ancestor: a folder.", show_default=False)]
-Agents = Annotated[
-    list[str] | None,
-    typer.Option("--agent", metavar="NAME=SOURCE", help="An agent; repeat.", show_default=False),
-]
-Method = Annotated[str | None, typer.Option(help="See `agentmerge methods`.", show_default=False)]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the method; repeat.", show_default=False),
-]
-Missing = Annotated[str | None, typer.Option(help="A tensor an agent lacks: error or base.", show_default="error")]
-Extra = Annotated[str | None, typer.Option(help="A tensor the base lacks: error or ignore.", show_default="error")]
-Vocab = Annotated[
-    str | None,
-    typer.Option(help="Vocabularies of other sizes: strict, base-rows or union.", show_default="strict"),
-]
-Rope = Annotated[str | None, typer.Option(help="Other rotary embeddings: error or base.", show_default="error")]
-Untie = Annotated[bool, typer.Option("--untie", help="Give the output a head of its own.")]
-Unchanged = Annotated[
-    str | None, typer.Option(help="An agent equal to the base: error or allow.", show_default="error")
-]
-Workers = Annotated[str | None, typer.Option(help="Threads.", show_default="one per CPU")]
-BlockSize = Annotated[
-    str | None,
-    typer.Option(help="Bytes of the base per block.", show_default="8MB, less where many workers hold many agents"),
-]
+    Command = Callable[..., None]
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace OUT once the new one is whole.")]
+
+SHORTHANDS: dict[str, Any] = {
+    "recipe": Annotated[
+        Path | None, typer.Argument(help="YAML file; options given beside it win.", show_default=False)
+    ],
+    "agent": Annotated[
+        list[str] | None,
+        typer.Option("--agent", metavar="NAME=SOURCE", help="An agent; repeat.", show_default=False),
+    ],
+    "method": Annotated[
+        str | None,
+        typer.Option("--method", metavar="NAME", help="See `agentmerge methods`.", show_default=METHOD),
+    ],
+    "set_": Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="A setting of the method; repeat.", show_default=False),
+    ],
+}
+"""What the command line has for the fields that one word can't give: file, agents, method and its settings."""
 
 
-def inputs(
-    missing: str | None,
-    extra: str | None,
-    unchanged: str | None,
-    vocab: str | None,
-    rope: str | None,
-    untie: bool,
-    tokenizer_from: str | None = None,
-) -> dict[str, Any]:
-    """The recipe's section `inputs` from its options; None where one was not given."""
-    return {
-        "missing": missing,
-        "extra": extra,
-        "unchanged": unchanged,
-        "vocab": vocab,
-        "rope": rope,
-        "untie": untie or None,
-        "tokenizer_from": tokenizer_from,
-    }
-
-
-def build_recipe(
-    recipe: Path | None,
-    *,
-    base: str | None,
-    agents: list[str] | None,
-    method: str | None,
-    settings: list[str] | None,
-    sections: dict[str, dict[str, Any]],
-    seed: int | None = None,
-) -> Recipe:
-    """The recipe of a file, of options, or of a file that options change.
+def takes_recipe(*sections: str, without: Sequence[str] = ()) -> Callable[[Command], Command]:
+    """Options in place of a command's first parameter, a Recipe: a file, the shorthands, and an option per field.
 
     Args:
-        recipe: a YAML file.
-        base: replaces the file's.
-        agents: "name=source" each; replace the file's agents when given.
-        method: a name; replaces the file's method and its settings.
-        settings: "field=value" each; replace single settings.
-        sections: further values by section; None means not given.
-        seed: replaces the file's.
-
-    Raises:
-        RecipeError: with the path of what is wrong.
+        sections: "output" for every field of a section, "seed" or "run.workers" for one field; the base, the agents
+            and the method are always there.
+        without: paths of fields to leave out.
     """
-    from agentmerge.errors import RecipeError
-    from agentmerge.recipe import Recipe, read_yaml
+    wanted = [field for field in recipe_fields() if {field.path, field.section} & {"base", *sections}]
+    fields = {field.name: field for field in wanted if field.path not in without}
+    made = {**SHORTHANDS, **{name: _text_option(field) for name, field in fields.items()}}
+    order = dict.fromkeys(("recipe", "base", "agent", "method", "set_", *fields))
 
-    data = read_yaml(recipe) if recipe is not None else {}
-    if not isinstance(data, dict):
-        raise RecipeError(f"{recipe}: expected a mapping with base, agents and method, found {data!r:.80}.")
-    if recipe is None and (base is None or not agents):
-        raise RecipeError("Nothing to merge: give a recipe file, or --base SOURCE and --agent NAME=SOURCE.")
-    data |= {key: value for key, value in {"base": base, "seed": seed}.items() if value is not None}
-    if agents:
-        data["agents"] = _pairs(agents, "--agent", "NAME=SOURCE")
-    chosen = method or data.get("method", "ram_plus")
-    chosen = {"name": chosen} if isinstance(chosen, str) else chosen
-    data["method"] = (
-        {**chosen, **_pairs(settings or [], "--set", "FIELD=VALUE")} if isinstance(chosen, dict) else chosen
-    )
-    for section, values in sections.items():
-        given = {key: value for key, value in values.items() if value is not None}
-        found = data.get(section) or {}
-        if given and isinstance(found, dict):  # anything else the recipe's own check complains of
-            data[section] = {**found, **given}
-    return Recipe.parse(data, str(recipe) if recipe is not None else "options")
+    def recipe_of(given: dict[str, Any]) -> Recipe:
+        values = {field.path: None if given[name] is False else given[name] for name, field in fields.items()}
+        return build_recipe(given["recipe"], values, given["agent"], given["method"], given["set_"])
+
+    return _in_place_of_the_first([_parameter(name, made[name]) for name in order], recipe_of)
 
 
-def parse_sweep(text: str) -> tuple[str, list[str]]:
-    """The field and the values of "rescale=0,0.1,0.2".
+def takes_settings(model: type[Frozen], make: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Options in place of a command's first parameter, a value of plain numbers, words and flags.
 
-    Raises:
-        RecipeError: it has another form, or a value stands twice.
+    Args:
+        model: whose fields are the options.
+        make: called with the fields as keywords.
     """
-    from agentmerge.errors import RecipeError
+    added = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=model.model_fields[field.name].default,
+            annotation=Annotated[
+                model.model_fields[field.name].annotation, typer.Option(_name(field), help=field.meaning)
+            ],
+        )
+        for field in fields_of(model)
+    ]
+    return _in_place_of_the_first(added, lambda given: make(**given))
 
-    field, found, rest = text.partition("=")
-    values = rest.split(",")
-    if not (found and field and all(values)) or len(set(values)) < len(values):
-        raise RecipeError(f"--sweep {text}: expected FIELD=V1,V2,... with different values.")
-    return field, values
+
+def _in_place_of_the_first(
+    added: Sequence[inspect.Parameter], make: Callable[[dict[str, Any]], Any]
+) -> Callable[[Command], Command]:
+    """Parameters in place of a command's first, which is made of what they are given."""
+
+    def decorate(command: Command) -> Command:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            mine = {one.name: given.pop(one.name) for one in own}
+            command(make(given), **mine)
+
+        required = [one for one in own if one.default is one.empty]
+        ordered = [*required, *added, *(one for one in own if one not in required)]
+        ordered = [one.replace(kind=one.KEYWORD_ONLY) for one in ordered]
+        run.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in ordered}
+        return run
+
+    return decorate
 
 
-def _pairs(texts: list[str], option: str, form: str) -> dict[str, str]:
-    from agentmerge.errors import RecipeError
+def _name(field: ModelField) -> str:
+    return f"--{field.name.replace('_', '-')}"
 
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, found, value = text.partition("=")
-        if not (found and name and value):
-            raise RecipeError(f"{option} {text}: expected {form}.")
-        if name in pairs:
-            raise RecipeError(f"{option} {text}: '{name}' is given twice.")
-        pairs[name] = value
-    return pairs
+
+def _text_option(field: ModelField) -> Any:
+    """The option of a recipe's field: a flag, or text that the recipe's own check reads."""
+    if field.flag:
+        return Annotated[bool, typer.Option(_name(field), help=field.meaning)]
+    values = [value for value in field.values if value != "null"]
+    metavar = values[0] if len(values) == 1 and values[0].startswith("<") else f"[{'|'.join(values)}]"
+    default = False if field.default in ("", "null") else field.default
+    return Annotated[str | None, typer.Option(_name(field), metavar=metavar, help=field.meaning, show_default=default)]
+
+
+def _parameter(name: str, annotation: Any) -> inspect.Parameter:
+    default = False if annotation.__origin__ is bool else None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

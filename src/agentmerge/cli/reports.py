@@ -1,8 +1,10 @@
-"""Write a record's page and pictures where the command line asks for them. Knows no work."""
+"""Write a record's page and figures where the command line asks for them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from agentmerge.errors import OutputError, Where
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,12 +14,11 @@ if TYPE_CHECKING:
 
 def check_places(*files: Path | None) -> None:
     """Raise OutputError for a file that can't be written, before the work is done; None is passed over."""
-    from agentmerge.errors import OutputError
-
     for file in files:
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
             found = "is a folder" if file.is_dir() else f"there is no folder {file.parent}"
-            raise OutputError(f"{file}: can't be written: {found}. Choose another place.")
+            where = Where(path=str(file))
+            raise OutputError(f"{file}: can't be written: {found}", todo="Choose another place.", where=where)
 
 
 def write_reports(record: ProbeRecord | MergeRecord, html: Path | None, figures: Path | None) -> None:
@@ -27,16 +28,11 @@ def write_reports(record: ProbeRecord | MergeRecord, html: Path | None, figures:
         OutputError: it can't be written.
         RecipeError: figures without matplotlib.
     """
-    from agentmerge.errors import OutputError
+    if html is not None:
+        from agentmerge.report.page import write_page  # jinja2, for those who want a page
 
-    try:
-        if html is not None:
-            from agentmerge.report.page import write_page
+        write_page(record, html)
+    if figures is not None:
+        from agentmerge.report.figures import write_figures
 
-            write_page(record, html)
-        if figures is not None:
-            from agentmerge.report.figures import write_figures
-
-            write_figures(record, figures)
-    except OSError as error:
-        raise OutputError(f"{error.filename}: can't be written: {error.strerror}. Choose another place.") from error
+        write_figures(record, figures)

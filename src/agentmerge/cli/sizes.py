@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them: "5GB", "8MB", "1GiB". Knows nothing else."""
+"""Sizes in bytes as people write them: "5GB", "8MB", "1GiB"."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def parse_size(text: str) -> int:
     try:
         size = int(TypeAdapter(Size).validate_python(text.strip()))
     except ValidationError as error:
-        raise RecipeError(f"{text!r} is not a size, expected for example 5GB, 8MB or 1GiB.") from error
+        raise RecipeError(f"{text!r} is not a size", expected="for example 5GB, 8MB or 1GiB") from error
     if size < 1:
-        raise RecipeError(f"{text!r} is {size} bytes, expected at least 1.")
+        raise RecipeError(f"{text!r} is {size} bytes", expected="at least 1")
     return size
 
 

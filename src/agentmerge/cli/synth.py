@@ -1,15 +1,19 @@
-"""The command `agentmerge synth`: parse, call, print. Knows nothing of how a synthetic set is made."""
+"""The command `agentmerge synth`."""
+
+from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from agentmerge.errors import RecipeError
-
-if TYPE_CHECKING:
-    from agentmerge.synth.write import SynthReport
+from agentmerge.cli.console import Bar, say
+from agentmerge.cli.options import Json, Quiet
+from agentmerge.cli.sizes import format_size, parse_size
+from agentmerge.errors import RecipeError, Where
+from agentmerge.synth.shapes import find_shape
+from agentmerge.synth.write import SynthReport, synthesise
 
 
 def synth(
@@ -29,14 +33,13 @@ def synth(
     seed: Annotated[int, typer.Option(help="The same seed gives the same numbers.")] = 0,
     shard_size: Annotated[str, typer.Option(help="Most bytes of one file, for example 500MB.")] = "5GB",
     workers: Annotated[int | None, typer.Option(help="Threads.", show_default="one per CPU")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Write a synthetic base and agents in the shape of a real model, to try full size without a download."""
-    from agentmerge.cli.console import Bar
-    from agentmerge.cli.sizes import parse_size
-    from agentmerge.synth.shapes import find_shape
-    from agentmerge.synth.write import synthesise
+    """Write a synthetic base and agents in the shape of a real model.
 
+    For trying full size without a download.
+    """
     shares = parse_densities(densities)
     count = (len(shares) if shares else 3) if agents is None else agents
     with Bar(quiet) as bar:
@@ -51,8 +54,7 @@ def synth(
             workers=workers,
             progress=bar.advance,
         )
-    if not quiet:
-        typer.echo(summary(report))
+    say(report if json else summary(report), as_json=json, quiet=quiet)
 
 
 def parse_densities(text: str | None) -> list[float] | None:
@@ -67,14 +69,14 @@ def parse_densities(text: str | None) -> list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise RecipeError(
-            f"--densities: '{text}' is not a list of numbers. Put commas between them: 0.032,0.462,0.543."
+            f"--densities: '{text}' is not a list of numbers",
+            todo="Put commas between them: 0.032,0.462,0.543.",
+            where=Where(path="--densities"),
         ) from None
 
 
-def summary(report: "SynthReport") -> str:
+def summary(report: SynthReport) -> str:
     """What was written where, and the command that looks at it."""
-    from agentmerge.cli.sizes import format_size
-
     content = f"a base and {len(report.agents)} agents in the shape of {report.shape}"
     lines = [
         f"Wrote {format_size(report.nbytes)}: {content}, {report.elements:,} elements each.",
@@ -85,7 +87,7 @@ def summary(report: "SynthReport") -> str:
     return "\n".join([*lines, "Next:", f"  {probe_command(report)}"])
 
 
-def probe_command(report: "SynthReport") -> str:
+def probe_command(report: SynthReport) -> str:
     """The exact command that shows what the agents changed."""
     words = ["agentmerge", "probe", "--base", str(report.base)]
     for name, path in report.agents.items():

@@ -1,4 +1,4 @@
-"""Records as tables for people. Knows no work and prints nothing."""
+"""Records and plans as tables and text for people."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def probe_tables(record: ProbeRecord) -> list[Any]:
 
 def merge_summary(record: MergeRecord, out: Path) -> list[Any]:
     """What a merge did, in short, and what to do next."""
-    output, seconds = record.output, record.timing["fold_seconds"] + record.timing["map_seconds"]
+    output, seconds = record.output, record.timing.fold_seconds + record.timing.map_seconds
     lines = [
         f"Merged {', '.join(record.survey.agents)} into {out}: {record.tensors.merged} tensors, "
         f"{format_size(output.bytes)} of {output.dtype} in {output.shards} file{'s' if output.shards > 1 else ''}, "
@@ -108,24 +108,46 @@ def record_tables(record: MergeRecord) -> list[Any]:
     return [sources, overlap_table(record.survey), rounding_table(record.rounding), *kept, "\n".join(lines)]
 
 
+def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
+    """What a merge would do, from headers alone, as plain data; sizes in bytes, elements of the merged tensors."""
+    parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    agents = plan.family.agents.items()
+    return {
+        "base": plan.family.base.source,
+        "agents": {
+            name: {"source": a.source, "weight": plan.recipe.agents[name].weight}
+            for name, a in plan.family.agents.items()
+        },
+        "method": plan.recipe.method.model_dump(mode="json"),
+        "tensors": {"merged": len(plan.merged), "copied": sum(job.method is None for job in plan.jobs)},
+        "elements": plan.elements,
+        "read_bytes": estimate.input_bytes(plan),
+        "write_bytes": estimate.output_bytes(plan),
+        "shards": len(plan.layout.shards),
+        "free_bytes": shutil.disk_usage(parent).free,
+        "memory_bytes": estimate.memory_bytes(plan),
+        "workers": estimate.workers(plan),
+        "block_size": estimate.block_size(plan),
+    }
+
+
 def plan_summary(plan: Plan, out: Path) -> str:
     """What a merge would do, from headers alone."""
-    parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    copied = [job for job in plan.jobs if job.method is None]
-    pair, agents = plan.family.tied, plan.family.agents
+    facts = plan_facts(plan, out)
+    pair = plan.family.tied
     tied = f"; {pair.head} is tied to {pair.embedding} and counts once" if pair else ""
-    needed = format_size(estimate.output_bytes(plan))
-    shards = len(plan.layout.shards)
+    tensors, shards = facts["tensors"], facts["shards"]
+    write = format_size(facts["write_bytes"])
     lines = [
-        f"base    {plan.family.base.source}",
-        *(f"agent   {n} = {a.source} (weight {plan.recipe.agents[n].weight:g})" for n, a in agents.items()),
+        f"base    {facts['base']}",
+        *(f"agent   {name} = {a['source']} (weight {a['weight']:g})" for name, a in facts["agents"].items()),
         f"method  {plan.recipe.method!r}",
-        f"tensors {len(plan.merged)} merged ({plan.elements:,} elements), {len(copied)} copied{tied}",
-        f"read    {format_size(estimate.input_bytes(plan))} per pass",
-        f"write   {needed} in {shards} file{'s' if shards > 1 else ''} to {out}",
-        f"disk    {needed} needed, {format_size(shutil.disk_usage(parent).free)} free",
-        f"memory  about {format_size(estimate.memory_bytes(plan))} with {estimate.workers(plan)} workers and blocks of "
-        f"{format_size(estimate.block_size(plan))}",
+        f"tensors {tensors['merged']} merged ({facts['elements']:,} elements), {tensors['copied']} copied{tied}",
+        f"read    {format_size(facts['read_bytes'])} per pass",
+        f"write   {write} in {shards} file{'s' if shards > 1 else ''} to {out}",
+        f"disk    {write} needed, {format_size(facts['free_bytes'])} free",
+        f"memory  about {format_size(facts['memory_bytes'])} with {facts['workers']} workers and blocks of "
+        f"{format_size(facts['block_size'])}",
         *([f"cost    {cost}"] if (cost := estimate.cost_line(plan)) else []),
     ]  # fmt: skip
     return "\n".join(lines)

@@ -6,6 +6,7 @@ It grows beside OUT (inside it where OUT is a mount point, which can't be rename
 from __future__ import annotations
 
 import shutil
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from agentmerge.errors import OutputError, Where, shortened
@@ -141,6 +142,36 @@ def write_file(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         sync_data(file.fileno())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Give a file this content all at once: whatever goes wrong, what was there before is still whole.
+
+    Where `path` is a link, what it leads to is replaced; what is no regular file (a pipe, /dev/stdout) is written to.
+
+    Raises:
+        OutputError: it can't be written there.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        target = path.resolve()
+        beside = target.with_name(f".agentmerge-{token_hex(8)}")
+        try:
+            write_file(beside, data)
+            if target.exists():
+                shutil.copymode(target, beside)
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+        sync_folder(target.parent)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: can't be written: {error.strerror or error}",
+            todo="Choose another place.",
+            where=Where(path=str(path)),
+        ) from error
 
 
 def allocated(path: Path) -> int:

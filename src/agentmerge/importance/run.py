@@ -49,14 +49,15 @@ class Options(Frozen):
     """What to measure and how."""
 
     examples: int = Field(default=256, ge=1)
-    """The first so many of the file that fit."""
+    """How many: the first of the file that fit."""
     max_length: int = Field(default=2048, ge=2)
-    """Tokens of prompt and response together."""
+    """Tokens of prompt and response together; a longer prompt loses its beginning."""
     chat: bool = False
     """Treat a plain prompt as one user message."""
     device: str = "auto"
+    """auto, cpu or cuda."""
     dtype: str = "auto"
-    """Of weights and gradients: bfloat16 on cuda and float32 on cpu where it is "auto"."""
+    """Of weights and gradients: bfloat16, float32 or float64; auto is bfloat16 on cuda, float32 elsewhere."""
     every: float = Field(default=10.0, ge=0)
     """Minutes of work between two saves, to resume from; changes no byte of the result."""
 

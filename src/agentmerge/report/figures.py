@@ -1,11 +1,13 @@
-"""A report's figures as PNG and SVG in a style fit for a paper, by matplotlib. Computes nothing but positions."""
+"""A report's figures as PNG and SVG in a style fit for a paper, by matplotlib."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import RecipeError, SurveyError
+from agentmerge.errors import OutputError, RecipeError, SurveyError, Where
+from agentmerge.files.staging import replace_file
 from agentmerge.report import plots
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ FIGURES: dict[str, Callable[[Any, Any], Any]] = {
 def needs_matplotlib() -> None:
     """Raise RecipeError where matplotlib is not installed."""
     if find_spec("matplotlib") is None:
-        raise RecipeError("--figures: needs matplotlib. Install it: pip install 'agentmerge[report]'.")
+        raise RecipeError("--figures: needs matplotlib", todo="Install it: pip install 'agentmerge[report]'.")
 
 
 def write_figures(record: ProbeRecord | MergeRecord, folder: Path) -> list[Path]:
@@ -45,17 +47,18 @@ def write_figures(record: ProbeRecord | MergeRecord, folder: Path) -> list[Path]
         The files.
 
     Raises:
+        OutputError: they can't be written there.
         RecipeError: matplotlib is not installed.
         SurveyError: the record holds no findings.
     """
     needs_matplotlib()
     if record.findings is None:
-        raise SurveyError("figures: this record holds no findings. Probe with --full.")
+        raise SurveyError("figures: this record holds no findings", todo="Probe with --full.")
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     written = []
     style: Any = STYLE  # matplotlib's own type names each of its settings
     with mpl.rc_context(style):
@@ -67,6 +70,16 @@ def write_figures(record: ProbeRecord | MergeRecord, folder: Path) -> list[Path]
             draw(figure, record)
             for ending in ("png", "svg"):
                 path = folder / f"{name}.{ending}"
-                figure.savefig(path, metadata={"Date": None} if ending == "svg" else None)
+                image = BytesIO()
+                figure.savefig(image, format=ending, metadata={"Date": None} if ending == "svg" else None)
+                replace_file(path, image.getvalue())
                 written.append(path)
     return written
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        found, where = f"{folder}: can't be written: {error.strerror}", Where(path=str(folder))
+        raise OutputError(found, todo="Choose another place.", where=where) from error

@@ -1,4 +1,4 @@
-"""One self-contained HTML file from a record: data, styles, scripts and charts in it, no network. Knows no survey."""
+"""One self-contained HTML file from a record: data, styles, scripts and charts in it, no network."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentmerge._version import __version__
 from agentmerge.errors import SurveyError
+from agentmerge.files.staging import replace_file
 from agentmerge.record import MergeRecord
 
 if TYPE_CHECKING:
@@ -22,8 +23,13 @@ SCRIPTS = ("vendor/d3.min.js", "vendor/plot.min.js", "tables.js", "charts.js", "
 
 
 def write_page(record: ProbeRecord | MergeRecord, path: Path) -> None:
-    """Write the page of a record that holds findings."""
-    path.write_text(page(record), encoding="utf-8")
+    """Write the page of a record that holds findings.
+
+    Raises:
+        OutputError: it can't be written there.
+        SurveyError: the record holds no findings.
+    """
+    replace_file(path, page(record).encode())
 
 
 def page(record: ProbeRecord | MergeRecord) -> str:
@@ -33,7 +39,7 @@ def page(record: ProbeRecord | MergeRecord) -> str:
         SurveyError: the record holds no findings.
     """
     if record.findings is None:
-        raise SurveyError("report: this record holds no findings. Probe with --full, or merge with --report.")
+        raise SurveyError("report: this record holds no findings", todo="Probe with --full, or merge with --report.")
     template = _environment().get_template("page.html.j2")
     return template.render(
         data=script_json(page_data(record)),

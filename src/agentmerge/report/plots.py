@@ -1,4 +1,4 @@
-"""The figures themselves, one function each: a matplotlib figure and a record in, axes filled. Knows no files."""
+"""The figures themselves, one function each: a matplotlib figure and a record in, axes filled."""
 
 from __future__ import annotations
 

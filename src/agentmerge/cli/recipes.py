@@ -1,0 +1,93 @@
+"""A recipe from the words of a command line, with or without a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentmerge.errors import RecipeError, Where
+from agentmerge.recipe import Recipe, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+METHOD = "ram_plus"
+"""Where neither the file nor an option names one."""
+
+
+def build_recipe(
+    file: Path | None,
+    values: Mapping[str, Any],
+    agents: Sequence[str] | None = None,
+    method: str | None = None,
+    settings: Sequence[str] | None = None,
+) -> Recipe:
+    """The recipe of a file, of options, or of a file that options change.
+
+    Args:
+        file: YAML.
+        values: by path, such as "output.dtype"; each replaces the file's, None was not given.
+        agents: "name=source" each; replace the file's agents when given.
+        method: a name; replaces the file's method and its settings.
+        settings: "field=value" each; replace single settings of the method.
+
+    Raises:
+        RecipeError: with the path of what is wrong.
+    """
+    data = read_yaml(file) if file is not None else {}
+    if not isinstance(data, dict):
+        raise RecipeError(
+            f"{file}: expected a mapping with base, agents and method, found {data!r:.80}.",
+            where=Where(path=str(file)),
+        )
+    if file is None and (values.get("base") is None or not agents):
+        raise RecipeError("Nothing to merge: give a recipe file, or --base SOURCE and --agent NAME=SOURCE.")
+    if agents:
+        data["agents"] = _pairs(agents, "--agent", "NAME=SOURCE")
+    chosen = method or data.get("method", METHOD)
+    chosen = {"name": chosen} if isinstance(chosen, str) else chosen
+    if isinstance(chosen, dict):
+        chosen = {**chosen, **_pairs(settings or (), "--set", "FIELD=VALUE")}
+    data["method"] = chosen
+    for path, value in values.items():
+        if value is not None:
+            _put(data, path, value)
+    return Recipe.parse(data, str(file) if file is not None else "options")
+
+
+def parse_sweep(text: str) -> tuple[str, list[str]]:
+    """The field and the values of "rescale=0,0.1,0.2".
+
+    Raises:
+        RecipeError: it has another form, or a value stands twice.
+    """
+    field, found, rest = text.partition("=")
+    values = rest.split(",")
+    if not (found and field and all(values)) or len(set(values)) < len(values):
+        raise RecipeError(
+            f"--sweep {text}: expected FIELD=V1,V2,... with different values.", where=Where(path="--sweep")
+        )
+    return field, values
+
+
+def _put(data: dict[str, Any], path: str, value: Any) -> None:
+    """Set a field; a section that is no mapping stays, for the recipe's own check to complain of."""
+    section, _, name = path.rpartition(".")
+    if not section:
+        data[name] = value
+        return
+    found = data.get(section) or {}
+    if isinstance(found, dict):
+        data[section] = {**found, name: value}
+
+
+def _pairs(texts: Sequence[str], option: str, form: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, found, value = text.partition("=")
+        if not (found and name and value):
+            raise RecipeError(f"{option} {text}: expected {form}.", where=Where(path=option))
+        if name in pairs:
+            raise RecipeError(f"{option} {text}: '{name}' is given twice.", where=Where(path=option))
+        pairs[name] = value
+    return pairs
