@@ -111,7 +111,7 @@ def record_tables(record: MergeRecord) -> list[Any]:
 def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
     """What a merge would do, from headers alone, as plain data; sizes in bytes, elements of the merged tensors."""
     parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    agents = plan.family.agents.items()
+    plan.family.agents.items()
     return {
         "base": plan.family.base.source,
         "agents": {
