@@ -24,6 +24,7 @@ import numpy as np
 from agentmerge.api import merge
 from agentmerge.files.layout import index_json, plan_layout
 from agentmerge.files.positional import write_from
+from agentmerge.methods.base import before_merging
 from agentmerge.sources.folder import INDEX, open_checkpoint
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Survey
@@ -261,7 +262,7 @@ def survey_of(method: MergeMethod, stacks: Iterable[Stack]) -> Survey:
     """
     survey, held = Survey(), tuple(stacks)
     for _ in range(MOST_ROUNDS):
-        asked = method.ask(survey)
+        asked = before_merging(method.ask(survey))
         if not asked:
             return survey
         found = Survey()

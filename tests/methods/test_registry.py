@@ -12,7 +12,7 @@ import pytest
 from agentmerge import Recipe, merge, probe, register
 from agentmerge.errors import RecipeError
 from agentmerge.methods import registry
-from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.base import MergeMethod, Work
 from agentmerge.methods.ram import Ram
 from agentmerge.methods.registry import known_methods, resolve_method
 from agentmerge.tensors import as_float32
@@ -63,8 +63,8 @@ class Loudest(MergeMethod):
 
     name: Literal["loudest"] = "loudest"
 
-    def reach_of(self, tensor: TensorSpec) -> Literal["element", "tensor"]:
-        return "tensor"
+    def work(self, tensor: TensorSpec, agents: int) -> Work:
+        return Work(reach="tensor")
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         base, tau = as_float32(stack.base), stack.task_vectors()

@@ -129,6 +129,7 @@ def map_block(
     survey: Survey,
     buffers: Buffers,
     ahead: Ahead = None,
+    asked: Sequence[AfterStatistic[Any]] = (),
 ) -> tuple[Array, Answers]:
     """The stored numbers of one block, and the answers that fall out on the way.
 
@@ -140,6 +141,7 @@ def map_block(
         survey: what the method asked for.
         buffers: of this worker.
         ahead: as for `read_stack`, where this is a copy, which is read here.
+        asked: of what is stored.
 
     Returns:
         [n] in the output dtype, valid until the buffers are used again; and the answers.
@@ -149,7 +151,7 @@ def map_block(
     place, itemsize = task.places[0], DTYPES[task.cast.dtype].itemsize
     phase = (place.offset + block.start * itemsize) % PAGE  # so that whole pages of it are whole pages of the file
     out = buffers.take("", task.cast.dtype, block.elements, phase - phase % itemsize)
-    return out, merge_stack(task.method, stack, survey, task.cast, out, plan.further)
+    return out, merge_stack(task.method, stack, survey, task.cast, out, asked)
 
 
 def merge_stack(
@@ -158,19 +160,19 @@ def merge_stack(
     survey: Survey,
     cast: Cast,
     out: Array,
-    further: Sequence[AfterStatistic[Any]] = (),
+    asked: Sequence[AfterStatistic[Any]] = (),
 ) -> Answers:
     """Merge one stack into `out`, [n] in the output dtype, by a kernel where one fits.
 
     Returns:
-        Rounding at the method's threshold, what the method asks after, and what is asked further.
+        Rounding at the method's threshold, and what is asked.
     """
     rounding = Rounding(method.overlap.threshold)
-    asked = tuple(dict.fromkeys([*method.after(), *further]))
     with np.errstate(all="ignore"):
         if (answers := _fused(method, stack, survey, cast, out, asked)) is not None:
             return answers
-        whole = method.merge(stack, survey) if method.reach_of(stack.block.tensor) == "tensor" else None
+        reach = method.work(stack.block.tensor, len(stack.agents)).reach
+        whole = method.merge(stack, survey) if reach == "tensor" else None
         answers = {rounding: RoundingCounts.zero(len(stack.agents))}
         for piece in stack.pieces():
             part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)

@@ -16,7 +16,10 @@ SPEED = 100e9
 
 
 def check_cost(plan: Plan) -> None:
-    """Raise RecipeError for work that takes hours on processors, unless the recipe allows it."""
+    """Raise RecipeError for work that this machine can't do, or that takes hours on processors unless allowed."""
+    for task in plan.merged:
+        if problem := plan.work(task).problem:
+            raise RecipeError(problem)
     slow = _slow_cost(plan)
     if slow > LIMIT and not plan.recipe.run.allow_slow:
         raise RecipeError(
@@ -47,8 +50,7 @@ def format_flop(flop: float) -> str:
 
 def _slow_cost(plan: Plan) -> float:
     """FLOP of the methods that run on processors here."""
-    slow = {method for method in plan.methods if plan.cost_of(method) and not method.accelerated()}
-    return sum(plan.cost_of(method) for method in slow)
+    return sum(work.flop for task in plan.merged if (work := plan.work(task)).device == "cpu")
 
 
 def _time(flop: float) -> str:

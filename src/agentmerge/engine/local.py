@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentmerge.engine.blocks import Buffers, map_block, read_stack
 from agentmerge.engine.checks import check_block
 from agentmerge.engine.ledger import Answers, Ledger, pieces
+from agentmerge.methods.base import while_merging
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.fused import observe
 from agentmerge.survey.rounding import Rounding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agentmerge.engine.blocks import Ahead
     from agentmerge.engine.plan import Plan, Task
     from agentmerge.engine.runner import Target
     from agentmerge.files.writer import Writer
+    from agentmerge.methods.base import MergeMethod
     from agentmerge.progress import Watch
-    from agentmerge.survey.statistic import Foldable, Statistic, Survey
+    from agentmerge.survey.statistic import AfterStatistic, Foldable, Statistic, Survey
     from agentmerge.tensors import Block
 
     Result = tuple["Job", list[Answers]] | BaseException
@@ -39,6 +42,10 @@ COMMIT_SECONDS = 2.0
 class LocalRunner:
     """Threads: reading, compiled kernels and writing all leave the interpreter's lock."""
 
+    _alone: ClassVar[threading.Lock] = threading.Lock()
+    """Held by whoever works on a tensor that needs all processors, which belong to the process: before it is read, so
+    that no worker holds a tensor while it waits."""
+
     def fold(
         self,
         plan: Plan,
@@ -50,7 +57,9 @@ class LocalRunner:
         """See Runner.fold."""
 
         def work(job: Job, ahead: Ahead, buffers: Buffers) -> list[Answers]:
-            return [observe(statistics, read_stack(plan, job.task, job.block, buffers, ahead))]
+            tensor, agents = job.task.tensor, len(plan.names)
+            with self._alone if any(s.alone(tensor, agents) for s in statistics) else nullcontext():
+                return [observe(statistics, read_stack(plan, job.task, job.block, buffers, ahead))]
 
         ledger = _ledger(phase, statistics, (), writer)
         return _run(plan, plan.merged, work, [ledger], watch)[0]
@@ -61,20 +70,32 @@ class LocalRunner:
         """See Runner.map."""
         plan = targets[0].plan
         tasks = [{task.tensor.name: task for task in target.plan.tasks} for target in targets]
+        asked = [_asked_after(target.plan, survey) for target in targets]
 
         def work(job: Job, ahead: Ahead, buffers: Buffers) -> list[Answers]:
+            works = (targets[k].plan.work(tasks[k][job.task.tensor.name]) for k in job.pending)
+            with self._alone if any(found.alone for found in works) else nullcontext():
+                return mapped(job, ahead, buffers)
+
+        def mapped(job: Job, ahead: Ahead, buffers: Buffers) -> list[Answers]:
             stack = None if job.task.method is None else read_stack(plan, job.task, job.block, buffers, ahead)
             seen = {} if stack is None else observe(statistics, stack)
             answers = []
             for k in job.pending:
                 target, task = targets[k], tasks[k][job.task.tensor.name]
-                stored, found = map_block(target.plan, task, job.block, stack, survey, buffers, ahead)
+                after = () if task.method is None else (*asked[k][task.method], *target.plan.further)
+                stored, found = map_block(
+                    target.plan, task, job.block, stack, survey, buffers, ahead, tuple(dict.fromkeys(after))
+                )
                 for place in task.places:
                     target.writer.write(place, job.block.start, stored)
                 answers.append(seen | found)
             return answers
 
-        ledgers = [_ledger("map", statistics, _after(target.plan), target.writer) for target in targets]
+        ledgers = [
+            _ledger("map", statistics, _after(target.plan, after), target.writer)
+            for target, after in zip(targets, asked, strict=True)
+        ]
         # Backwards: what the fold read last is still in the page cache where not all of the inputs fit.
         return _run(plan, plan.tasks[::-1], work, ledgers, watch)
 
@@ -90,10 +111,15 @@ class Job:
     """Read for it."""
 
 
-def _after(plan: Plan) -> tuple[Foldable[Any], ...]:
+def _asked_after(plan: Plan, survey: Survey) -> dict[MergeMethod, tuple[AfterStatistic[Any], ...]]:
+    """What each method asks of the stored result."""
+    return {method: while_merging(method.ask(survey)) for method in plan.methods}
+
+
+def _after(plan: Plan, after: Mapping[MergeMethod, Sequence[AfterStatistic[Any]]]) -> tuple[Foldable[Any], ...]:
     """What a map answers beside the statistics that it is given."""
     thresholds = dict.fromkeys([*(method.overlap.threshold for method in plan.methods), Rounding().threshold])
-    asked = dict.fromkeys([*(question for method in plan.methods for question in method.after()), *plan.further])
+    asked = dict.fromkeys([*(question for method in plan.methods for question in after[method]), *plan.further])
     return (Copied(), *(Rounding(threshold) for threshold in thresholds), *asked)
 
 

@@ -21,6 +21,7 @@ from agentmerge.errors import DataError, SourceError, SurveyError
 from agentmerge.files import reading
 from agentmerge.files.writer import Writer
 from agentmerge.kernels import cpu, profiles
+from agentmerge.methods.base import before_merging
 from agentmerge.progress import Silent, Watch
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
 from agentmerge.survey.integrity import Integrity
@@ -216,7 +217,7 @@ def _always(plans: Sequence[Plan], full: bool) -> tuple[Statistic[Any], ...]:
 
 def _asked(plans: Sequence[Plan], survey: Survey) -> tuple[Statistic[Any], ...]:
     methods = dict.fromkeys(method for plan in plans for method in plan.methods)
-    return tuple(dict.fromkeys(statistic for method in methods for statistic in method.ask(survey)))
+    return tuple(dict.fromkeys(question for method in methods for question in before_merging(method.ask(survey))))
 
 
 def _finished(out: Path, plan: Plan) -> MergeRecord | None:

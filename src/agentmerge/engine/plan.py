@@ -17,6 +17,7 @@ from agentmerge.engine.rules import Decision, Rules
 from agentmerge.errors import AlignmentError, OutputError, RecipeError, SourceError
 from agentmerge.files.layout import Layout, Place, plan_layout
 from agentmerge.machine import available_cpus
+from agentmerge.methods.base import Work
 from agentmerge.recipe import OUTPUT_DTYPES
 from agentmerge.sidefiles.copied import read_config
 from agentmerge.sources.folder import open_checkpoint
@@ -98,7 +99,7 @@ class Plan:
         if recipe.method.reads != self.recipe.method.reads:
             raise RecipeError("method: all recipes of one pass must read the same, weights alone or importance too.")
         other._decide()
-        if [_sees_all(task) for task in other.tasks] != [_sees_all(task) for task in self.tasks]:
+        if [other.work(task).reach for task in other.tasks] != [self.work(task).reach for task in self.tasks]:
             raise RecipeError(
                 "method: all recipes of one pass must see the same tensors whole, found one that sees others in "
                 "blocks. Merge them one by one."
@@ -227,7 +228,7 @@ class Plan:
         """
         stop = task.tensor.elements if stop is None else stop
         step = max(self.block_size // DTYPES[task.tensor.dtype].itemsize // LEAF, 1) * LEAF
-        if _sees_all(task):
+        if self.work(task).reach == "tensor":
             start, step = 0, task.tensor.elements
         for edge in range(start, stop, max(step, 1)):
             yield Block(task.tensor, edge, min(edge + step, stop))
@@ -259,16 +260,13 @@ class Plan:
     def memory_bytes(self) -> int:
         """Resident memory to expect: each worker's largest block, and once what a method needs beside it."""
         row = self._row_bytes
+        # A whole tensor's result is float32 before the cast.
+        beside = {task.tensor.name: 4 * (self.work(task).reach == "tensor") for task in self.tasks}
         largest = max(
-            (
-                block.elements * (row + 4 * _sees_all(task))  # a whole tensor's result is float32 before the cast
-                for task in self.tasks
-                for block in self.blocks(task)
-            ),
+            (block.elements * (row + beside[task.tensor.name]) for task in self.tasks for block in self.blocks(task)),
             default=0,
         )
-        working = (t.method.working_bytes(t.tensor, self._present(t)) for t in self.merged if t.method is not None)
-        return RESIDENT + self.workers * largest + max(working, default=0)
+        return RESIDENT + self.workers * largest + max((self.work(task).bytes for task in self.merged), default=0)
 
     @property
     def _row_bytes(self) -> int:
@@ -283,10 +281,11 @@ class Plan:
 
     def cost_of(self, method: MergeMethod) -> float:
         """FLOP of the tensors that this method merges."""
-        return sum(method.cost(t.tensor, self._present(t)) for t in self.merged if t.method == method)
+        return sum(self.work(task).flop for task in self.merged if task.method == method)
 
-    def _present(self, task: Task) -> int:
-        return len(self.names) - len(task.absent)
+    def work(self, task: Task) -> Work:
+        """What merging a task's tensor takes; nothing for a copy."""
+        return Work() if task.method is None else task.method.work(task.tensor, len(self.names) - len(task.absent))
 
     @property
     def _sources(self) -> tuple[Opened, ...]:
@@ -358,11 +357,6 @@ class Plan:
 
 def _digest(config: dict[str, Any]) -> str:
     return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
-
-
-def _sees_all(task: Task) -> bool:
-    """Whether the task's method must see its tensor whole."""
-    return task.method is not None and task.method.reach_of(task.tensor) == "tensor"
 
 
 def reader_of(recipe: Recipe) -> Callable[[str, str], bool]:

@@ -7,7 +7,8 @@ from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
-from agentmerge.analysis.findings import findings_of, sample_of
+from agentmerge.analysis.findings import findings_of
+from agentmerge.analysis.measured import sample_of
 from agentmerge.engine.output import output_facts
 from agentmerge.errors import shortened
 from agentmerge.record import AgentRetention, AgentRounding, CopiedTensor, MergeRecord, SurveySummary, Tensors
@@ -17,7 +18,7 @@ from agentmerge.survey.regions import RegionRetention, region_retentions
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 
 if TYPE_CHECKING:
-    from agentmerge.analysis.models import Findings
+    from agentmerge.analysis.rows import Findings
     from agentmerge.engine.plan import Plan
     from agentmerge.survey.statistic import Survey
 
@@ -26,7 +27,7 @@ def summary_of(plan: Plan, survey: Survey) -> SurveySummary:
     """Counts and scales in words."""
     method = plan.recipe.method
     counts = survey.total(method.overlap)
-    return SurveySummary.of(plan.names, counts, method.agent_scales(survey), method.overlap.threshold)
+    return SurveySummary.of(plan.names, counts, method.told(survey, plan.names).scales, method.overlap.threshold)
 
 
 def profile_of(plan: Plan) -> Profile:
@@ -54,7 +55,8 @@ def record_of(plan: Plan, survey: Survey, after: Survey, warnings: list[str], ti
     """
     overlap, method = survey.total(plan.recipe.method.overlap), plan.recipe.method
     counts = _all_rounding(plan, after)
-    scales = method.agent_scales(survey)
+    told = method.told(survey, plan.names)
+    scales = told.scales
     rescaled = [
         plan.weights[t] != 1 or scales is None or scales[t] != 1 or len(plan.methods) > 1
         for t in range(len(plan.names))
@@ -68,12 +70,12 @@ def record_of(plan: Plan, survey: Survey, after: Survey, warnings: list[str], ti
         rounding={
             name: AgentRounding.of(t, overlap, counts, rescaled=rescaled[t]) for t, name in enumerate(plan.names)
         },
-        learned=method.learned(survey, plan.names),
+        learned=dict(told.learned),
         retention=_retention(plan, after),
         findings=found_of(plan, survey),
         tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
         output=output_facts(plan),
-        warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after), *method.advice(survey)],
+        warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after), *map(str, told.notes)],
         timing=timing,
     )
 

@@ -1,4 +1,4 @@
-"""Fisher merging: a mean weighted by how much each agent's own data depends on each element. Knows no files.
+"""Fisher merging: a mean weighted by how much each agent's own data depends on each element.
 
 "Merging Models with Fisher-Weighted Averaging", https://arxiv.org/abs/2111.09832.
 
@@ -24,15 +24,17 @@ from pydantic import Field
 
 from agentmerge.kernels import cpu, folds
 from agentmerge.kernels.call import FISHER, Rule
-from agentmerge.methods.base import MergeMethod, added
+from agentmerge.methods.base import Dilution, MergeMethod, added
 from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.statistic import Statistic
 from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_of, tree_sums
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Cast, Stack
@@ -52,7 +54,7 @@ class Fisher(MergeMethod):
     """Added to every importance."""
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[Literal["importance"], ...]:
         """The agents' importance."""
         return ("importance",)
 
@@ -79,6 +81,10 @@ class Fisher(MergeMethod):
         coefficients, threshold = self._coefficients(stack, survey), self.overlap.threshold
         rule = Rule(FISHER, threshold=threshold, scale=self.scale, floor=self.floor, weight=coefficients)
         return merge_by(rule, stack, cast, out, stack.extra["importance"])
+
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """A full probe reads no importance."""
+        return Dilution.unknown(len(names), "depends on the importance of each element")
 
     def _coefficients(self, stack: Stack, survey: Survey) -> Array:
         weight = stack.weight()
