@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
 
-from agentmerge import Recipe, merge, probe, register
+from agentmerge import Recipe, merge, methods, probe, register
 from agentmerge.errors import RecipeError
 from agentmerge.methods import registry
 from agentmerge.methods.base import MergeMethod, Work
@@ -155,6 +156,34 @@ def test_a_wrong_method_is_told_with_its_path(written: Any, message: str) -> Non
     with pytest.raises(RecipeError) as caught:
         resolve_method(written)
     assert message in str(caught.value)
+
+
+# the folder
+
+
+def test_methods_are_listed_in_their_order_and_other_files_follow_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new method inside the project is one file."""
+    ram = ("ram", "ram_plus", "ram_plus_soft", "ram_plus_auto")
+    names = (*ram, "task_arithmetic", "linear", "ties", "dare", "fisher", "wudi", "region", "calibrate")
+    assert tuple(known_methods()) == names
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    for name in ("zeta", "alpha"):
+        (tmp_path / f"{name}.py").write_text(PLUGIN.replace('"median"', f'"{name}"'))
+    registry._built_in.cache_clear()
+    try:
+        assert tuple(known_methods()) == (*names, "alpha", "zeta")
+    finally:
+        registry._built_in.cache_clear()
+        for name in ("zeta", "alpha"):
+            sys.modules.pop(f"agentmerge.methods.{name}", None)
+            vars(methods).pop(name, None)
+
+
+@pytest.mark.parametrize("first", ["wrapper", "registry", "dare", "base"])
+def test_no_file_of_methods_needs_another_to_be_imported_first(first: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import agentmerge.methods.{first}"], check=True)
 
 
 # methods of others

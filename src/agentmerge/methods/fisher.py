@@ -40,6 +40,26 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Cast, Stack
 
 
+def fisher_mean(importances: Sequence[Array], taus: Array, coefficients: Array, floor: float) -> Array:
+    """Sum of f[t] * tau[t] / sum of f[t], float32 [n], in the agents' order; 0 where nothing is important.
+
+    Args:
+        importances: [n] of each agent, in any stored dtype.
+        taus: task vectors, float32 [agents, n].
+        coefficients: float32 [agents].
+        floor: added to every importance.
+    """
+    total, divisor = np.zeros((2, taus.shape[1]), np.float32)
+    important = np.zeros(taus.shape[1], np.bool_)
+    for raw, tau, coefficient in zip(importances, taus, coefficients, strict=True):
+        importance = as_float32(raw)
+        factor = coefficient * (importance + np.float32(floor))
+        total += factor * tau
+        divisor += factor
+        important |= importance != 0
+    return np.where(important, total / np.where(divisor == 0, np.float32(1), divisor), np.float32(0))
+
+
 class Fisher(MergeMethod):
     """The importance-weighted mean of the task vectors."""
 
@@ -64,17 +84,9 @@ class Fisher(MergeMethod):
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]; sums run over the agents in sorted-name order."""
-        total, divisor = np.zeros((2, stack.base.size), np.float32)
-        important = np.zeros(stack.base.size, np.bool_)
         coefficients = self._coefficients(stack, survey)
-        for raw, tau, coefficient in zip(stack.extra["importance"], stack.task_vectors(), coefficients, strict=True):
-            importance = as_float32(raw)
-            factor = coefficient * (importance + np.float32(self.floor))
-            total += factor * tau
-            divisor += factor
-            important |= importance != 0
-        mean = total / np.where(divisor == 0, np.float32(1), divisor)
-        return added(stack.base, np.where(important, np.float32(self.scale) * mean, np.float32(0)))
+        mean = fisher_mean(stack.extra["importance"], stack.task_vectors(), coefficients, self.floor)
+        return added(stack.base, np.float32(self.scale) * mean)
 
     def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
         """The same in one compiled pass."""

@@ -11,9 +11,14 @@
               = base[i] + lambda[t] * tau[t, i]                          c[i] = 1, changed by t
               = base[i] + (sum of tau[t, i] over the agents that changed it) / c[i]      c[i] >= 2
 
-Beyond the paper, all off by default: other updates of a shared element (ram_shared.py), rescale "auto", which solves
-the paper's equation 5 with measured energies instead of a guessed r (ram_energies.py; the preset `ram_plus_auto`;
-docs/evidence.md says what speaks for it), and the agents' weights: tau becomes weight * tau after the threshold test.
+Beyond the paper, all off by default: `shared` and `shared_power` (see ram_shared.py), the agents' weights (tau becomes
+weight * tau after the threshold test), and rescale "auto", which solves the paper's equation 5 with measured energies
+(see ram_energies.py) instead of a guessed r:
+
+    lambda[t] = 1 + (E_shared[t] - P_shared[t]) / E_unique[t], at most `bound`
+
+so that the merge keeps <merged - base, tau[t]> = <tau[t], tau[t]> over the changed elements of every agent that has
+unique ones. That is the preset `ram_plus_auto`; docs/evidence.md says what speaks for it.
 
 Where public codes disagree: the authors' script clips rho at 1 (rescale 0.2, clip 1.0 at its README setting) and
 divides by zero when an agent has no unique element (here rho is then +inf, so the clip); mergekit's `ramplus_tl`
@@ -44,7 +49,6 @@ if TYPE_CHECKING:
     from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Statistic, Survey
     from agentmerge.tensors import Array, Cast, Stack
-
 
 CLIP = 2.0
 """The paper's alpha."""

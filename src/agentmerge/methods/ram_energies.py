@@ -5,10 +5,6 @@ Over the elements that agent t changed, with u[t] = weight[t] * tau[t] and s the
     E_unique[t] = sum of u[t, i]^2 where only t changed i
     E_shared[t] = sum of u[t, i]^2 where others changed i too
     P_shared[t] = sum of u[t, i] * s[i] where others changed i too
-    lambda[t]   = 1 + (E_shared[t] - P_shared[t]) / E_unique[t], at most `bound`
-
-so that the merge keeps <merged - base, u[t]> = <u[t], u[t]> over the changed elements of every agent that has unique
-ones: the paper's equation 5.
 """
 
 from __future__ import annotations
