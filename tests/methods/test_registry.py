@@ -16,6 +16,7 @@ from agentmerge.methods import registry
 from agentmerge.methods.base import MergeMethod, Work
 from agentmerge.methods.ram import Ram
 from agentmerge.methods.registry import known_methods, resolve_method
+from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import as_float32
 from agentmerge.testing import Sources, assert_contract, assert_same_bits, random_stack, read_checkpoint, survey_of
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Stack, TensorSpec
 
 PLUGIN = '''
@@ -32,6 +32,7 @@ from typing import Literal
 import numpy as np
 
 from agentmerge import MergeMethod
+from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import as_float32
 
 
@@ -277,6 +278,9 @@ VARIED: list[dict[str, Any]] = [
 ]
 
 
+WRAPPERS: list[dict[str, Any]] = [{}, {"name": "dare"}, {"name": "dare", "density": 1}, {"name": "calibrate"}]
+
+
 def in_words(settings: dict[str, Any]) -> str:
     return " ".join(str(value) for value in settings.values())
 
@@ -294,6 +298,19 @@ def test_every_known_method_keeps_the_contract_under_rules_and_weights(settings:
         {"tensors": "model.norm*", "take": "base"},
     ]
     assert_contract(resolve_method(settings), rules=rules, weights=(0.5, 1.0, 1.7))
+
+
+@pytest.mark.parametrize("settings", KNOWN, ids=in_words)
+@pytest.mark.parametrize(
+    "wrapper", [{}, {"name": "dare"}, {"name": "dare", "density": 1}, {"name": "calibrate"}], ids=str
+)
+def test_before_anything_is_folded_every_method_tells_what_it_knows(
+    settings: dict[str, Any], wrapper: dict[str, Any]
+) -> None:
+    method = resolve_method({**wrapper, "then": settings} if wrapper else settings)
+    told = method.told(Survey(), ("code", "memory", "tool"))
+    assert (told.learned, told.notes) == ({}, ())
+    assert told.scales in (None, (1.0, 1.0, 1.0))
 
 
 def test_rules_with_settings_of_their_own_keep_the_contract() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from agentmerge import merge
+from agentmerge import merge, probe
 from agentmerge.cli.tables import plan_summary
 from agentmerge.engine import cost
 from agentmerge.engine.plan import RESIDENT, Plan
@@ -368,6 +368,11 @@ def test_slow_work_starts_when_it_is_allowed_or_has_a_gpu(
 def test_a_gpu_that_is_asked_for_and_missing_is_told(tiny: Sources, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"method\.device: cuda"):
         merge(tiny.recipe({"name": "wudi", "device": "cuda"}), tmp_path / "out")
+    assert not (tmp_path / ".out.agentmerge").exists()
+    recipe = Recipe.parse(tiny.recipe({"name": "wudi", "device": "cuda"}))
+    with Plan(recipe) as plan, pytest.raises(RecipeError, match=r"method\.device: cuda"):
+        plan_summary(plan, tmp_path / "out")
+    probe(recipe)  # needs no matrix
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def findings_of(
     ordered = {module: groups[module] for module in in_order(list(groups))}  # not as they arrived: floats are summed
     m = Measured(names, survey.every(method.overlap), ordered)
     survival = updates.survival_rows(m)
+    clip = getattr(method, "clip", CLIP)  # RAM+'s rescale is shown at the clip that was chosen, where one was
     found = Findings(
         agents=list(names),
         threshold=profile.threshold,
@@ -54,7 +55,7 @@ def findings_of(
         totals=updates.agent_rows(m),
         lost=updates.lost_rows(m),
         survival=survival,
-        rescale=rescale_rows(survival, m, counts, getattr(method, "clip", CLIP)),
+        rescale=rescale_rows(survival, m, counts, clip),
         dilution=dilution_rows(m, counts),
         advice=[],
     )

@@ -17,9 +17,6 @@ SPEED = 100e9
 
 def check_cost(plan: Plan) -> None:
     """Raise RecipeError for work that this machine can't do, or that takes hours on processors unless allowed."""
-    for task in plan.merged:
-        if problem := plan.work(task).problem:
-            raise RecipeError(problem)
     slow = _slow_cost(plan)
     if slow > LIMIT and not plan.recipe.run.allow_slow:
         raise RecipeError(
@@ -49,7 +46,10 @@ def format_flop(flop: float) -> str:
 
 
 def _slow_cost(plan: Plan) -> float:
-    """FLOP of the methods that run on processors here."""
+    """FLOP that processors do; RecipeError for work that this machine can't do."""
+    for task in plan.merged:
+        if problem := plan.work(task).problem:
+            raise RecipeError(problem)
     return sum(work.flop for task in plan.merged if (work := plan.work(task)).device == "cpu")
 
 
