@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from agentmerge.kernels import cpu
+from agentmerge.methods.base import Context, before_merging
 from agentmerge.methods.dare import Dropped
 from agentmerge.methods.registry import resolve_method
 from agentmerge.survey.fused import observe
@@ -95,9 +96,9 @@ def works(stacks: Sequence[Stack]) -> list[Work]:
     found = [Work("memory copy", copy, 2 * read), fold("Integrity", Integrity()), fold("Overlap", Overlap())]
     found.append(fold("Overlap and Integrity", Overlap(), Integrity()))
     for title, config in METHODS.items():
-        method = resolve_method(config).seeded(0)
+        method = resolve_method(config).bind(Context(0, dict.fromkeys(DENSITIES, 1.0)))
         survey, tensor = Survey(), stacks[0].block.tensor.name
-        while asked := method.ask(survey):
+        while asked := before_merging(method.ask(survey)):
             for statistic in asked:
                 if not isinstance(statistic, Overlap):
                     found.append(fold(f"  {title}: {_name(statistic)}", statistic))

@@ -120,5 +120,5 @@ def _beside(full: bool) -> Questions:
 def as_recipe(recipe: Recipe | Mapping[str, Any] | str | Path) -> Recipe:
     """A Recipe from any of its forms."""
     if isinstance(recipe, Recipe):
-        return recipe
+        return recipe.bound()
     return Recipe.parse(dict(recipe)) if isinstance(recipe, Mapping) else Recipe.load(recipe)

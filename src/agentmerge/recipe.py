@@ -16,6 +16,7 @@ from pydantic import (
     ByteSize,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     SerializeAsAny,
     ValidationError,
     field_validator,
@@ -24,7 +25,7 @@ from pydantic import (
 
 from agentmerge.errors import Problem, RecipeError, Where, did_you_mean, problems_of
 from agentmerge.frozen import Settings
-from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
 
 if TYPE_CHECKING:
@@ -169,25 +170,23 @@ class Recipe(Settings):
     def _resolved(cls, value: Any) -> Any:
         return value if isinstance(value, MergeMethod) else resolve_method(value)
 
-    @model_validator(mode="after")
-    def _seeded(self) -> Self:
-        object.__setattr__(self, "method", self.method.seeded(self.seed))
-        return self
+    @model_validator(mode="wrap")
+    @classmethod
+    def _made(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        return handler(data).bound()
 
     @model_validator(mode="after")
     def _names_known(self) -> Self:
         if "base" in self.agents:
             found, todo = "agents.base: 'base' is the base's own name", "Give this agent another name."
             raise RecipeError(found, todo=todo, where=Where(path="agents.base"))
-        weights = {name: agent.weight for name, agent in self.agents.items()}
-        self.method.check(weights)
         _check_name("inputs.tokenizer_from", self.inputs.tokenizer_from, ("base", *self.agents))
         for i, rule in enumerate(self.rules):
             if rule.take is not None:
                 _check_name(f"rules.{i}.take", rule.take, ("base", *self.agents))
             for name in rule.skip:
                 _check_name(f"rules.{i}.skip", name, self.agents)
-            rule.applied_to(self.method, f"rules.{i}").check(weights)
+            rule.applied_to(self.method, f"rules.{i}").bind(self.context)
         return self
 
     @model_validator(mode="after")
@@ -239,6 +238,19 @@ class Recipe(Settings):
     def dump(self) -> dict[str, Any]:
         """The recipe as plain data that `parse` reads back."""
         return self.model_dump(mode="json")
+
+    def bound(self) -> Self:
+        """With a method that knows the seed and the weights; one that knows them already stays as it is.
+
+        Raises:
+            RecipeError: the method's settings do not fit the agents.
+        """
+        return self.model_copy(update={"method": self.method.bind(self.context)})
+
+    @property
+    def context(self) -> Context:
+        """What the method learns from the rest of the recipe."""
+        return Context(self.seed, {name: agent.weight for name, agent in self.agents.items()})
 
     @property
     def agent_names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
-from agentmerge.analysis.models import Findings  # noqa: TC001 - pydantic reads it at run time
+from agentmerge.analysis.rows import Findings  # noqa: TC001 - pydantic reads it at run time
 from agentmerge.errors import SurveyError, Where
 from agentmerge.files.staging import replace_file
 from agentmerge.frozen import Frozen

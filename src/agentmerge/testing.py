@@ -23,6 +23,7 @@ import numpy as np
 from agentmerge.api import merge
 from agentmerge.files.save import save
 from agentmerge.files.save import spec_of as spec_of
+from agentmerge.methods.base import before_merging
 from agentmerge.sources.folder import open_checkpoint
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Survey
@@ -243,7 +244,7 @@ def survey_of(method: MergeMethod, stacks: Iterable[Stack]) -> Survey:
     """
     survey, held = Survey(), tuple(stacks)
     for _ in range(MOST_ROUNDS):
-        asked = method.ask(survey)
+        asked = before_merging(method.ask(survey))
         if not asked:
             return survey
         found = Survey()

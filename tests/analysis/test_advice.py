@@ -20,7 +20,7 @@ from agentmerge.tensors import DTYPES, Block, Stack, TensorSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentmerge.analysis.models import Findings
+    from agentmerge.analysis.rows import Findings
     from agentmerge.tensors import Array
 
     Change = Callable[[str, Array, np.random.Generator], Array]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agentmerge import merge, probe
-from agentmerge.analysis.findings import MOST, sample_of
+from agentmerge.analysis.measured import MOST, sample_of
 from agentmerge.survey.modules import module_of
 from agentmerge.testing import read_checkpoint
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agentmerge.engine.blocks import merge_stack
 from agentmerge.errors import DataError
 from agentmerge.kernels import cpu
-from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.base import Context, MergeMethod, before_merging, while_merging
 from agentmerge.methods.registry import resolve_method
 from agentmerge.survey.fused import observe
 from agentmerge.survey.rounding import Rounding, observe_rounding
@@ -98,7 +98,7 @@ def wrapped(wrappers: tuple[dict[str, Any], ...], inner: dict[str, Any], agent: 
     config = {**inner, "agent": agent} if inner["name"] == "region" else inner
     for wrapper in reversed(wrappers):
         config = {**wrapper, "then": config}
-    return resolve_method(config).seeded(1)
+    return resolve_method(config).bind(Context(1, {agent: 1.0}))
 
 
 @st.composite
@@ -147,7 +147,7 @@ def assert_same_answer(statistic: Statistic[Any], stack: Stack, expected: Any) -
 def folded(case: Case) -> Survey:
     """What the method asks for, every answer by its kernel and by its definition."""
     survey, tensor = Survey(), case.stack.block.tensor.name
-    while asked := case.method.ask(survey):
+    while asked := before_merging(case.method.ask(survey)):
         found = Survey()
         for statistic in asked:
             with definitions():
@@ -178,7 +178,7 @@ def assert_kernels_fit(case: Case, cast: Cast) -> None:
     expected, expected_counts = defined(case, survey, cast)
     assert_same_bits(out, expected, case.method.name)
     assert counts == expected_counts
-    for question in case.method.after():
+    for question in while_merging(case.method.ask(survey)):
         with definitions():
             kept = question.observe(stack, expected.astype(np.float32), expected, cast)
         with np.errstate(all="ignore"):

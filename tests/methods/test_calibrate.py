@@ -9,6 +9,7 @@ import pytest
 
 from agentmerge import Recipe, merge, probe
 from agentmerge.errors import DataError, RecipeError
+from agentmerge.methods.base import before_merging
 from agentmerge.methods.calibrate import Calibrate
 from agentmerge.methods.ram import Ram
 from agentmerge.methods.registry import resolve_method
@@ -183,7 +184,7 @@ def test_a_target_of_nothing_is_refused(tiny: Sources, target: float) -> None:
 def test_it_asks_what_the_inner_method_asks_and_then_once_more() -> None:
     stack, survey, kinds = random_stack(0), Survey(), []
     method = Calibrate(then=resolve_method("ties"))
-    while questions := method.ask(survey):
+    while questions := before_merging(method.ask(survey)):
         (question,) = questions
         kinds.append(type(question).__name__)
         survey.add(question, "w", question.observe(stack))
@@ -193,7 +194,7 @@ def test_it_asks_what_the_inner_method_asks_and_then_once_more() -> None:
 def test_two_targets_share_one_question_and_two_inner_methods_do_not() -> None:
     survey, inner = survey_of(Ram(), [random_stack(0)]), Ram()
     (low,), (high,), (other,) = (
-        method.ask(survey)
+        before_merging(method.ask(survey))
         for method in (
             Calibrate(then=inner),
             Calibrate(then=inner, retention=1.2),

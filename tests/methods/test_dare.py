@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from agentmerge import Recipe, merge, probe
 from agentmerge.errors import RecipeError
 from agentmerge.methods.dare import Dare, drop
-from agentmerge.methods.energies import Energies, scales_from
 from agentmerge.methods.ram import Ram
+from agentmerge.methods.ram_energies import Energies, scales_from
 from agentmerge.methods.registry import resolve_method
 from agentmerge.methods.ties import Ties
 from agentmerge.randomness import random_bits, stream_key

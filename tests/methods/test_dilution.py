@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 
-from agentmerge import merge
-from agentmerge.methods.registry import known_methods
+from agentmerge import merge, probe
+from agentmerge.methods.dare import Dare
+from agentmerge.methods.ram import Ram
+from agentmerge.methods.registry import known_methods, resolve_method
 from agentmerge.randomness import random_bits, stream_key
-from agentmerge.survey.overlap import Overlap
+from agentmerge.survey.overlap import Overlap, OverlapCounts
+from agentmerge.survey.profile import Energy
 from agentmerge.testing import read_checkpoint
 
 if TYPE_CHECKING:
@@ -238,3 +241,62 @@ def test_the_copied_golden_files_are_the_originals(golden: Path, inputs: Path) -
     assert len(copies) > 20
     for path in copies:
         assert path.read_bytes() == (golden / path.relative_to(inputs)).read_bytes(), path
+
+
+# what the methods say of themselves
+
+
+def nothing(agents: int) -> OverlapCounts:
+    return OverlapCounts(0, np.zeros((agents, agents), np.int64), np.zeros(agents, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("label", "method"),
+    [
+        ("ram", "ram"),
+        ("ram_plus", "ram_plus"),
+        ("ram_plus_soft", "ram_plus_soft"),
+        ("ram_plus, rescale auto", "ram_plus_auto"),
+        ("calibrate around ram", {"name": "calibrate", "then": "ram"}),
+        ("task_arithmetic", "task_arithmetic"),
+        ("task_arithmetic, scale 1", {"name": "task_arithmetic", "scale": 1}),
+        ("linear", "linear"),
+    ],
+    ids=str,
+)
+def test_what_a_probe_says_of_a_method_is_what_its_merge_does(
+    inputs: Path, tmp_path: Path, golden_recipe: Any, whole: Any, uniques: list[Unique], label: str, method: Any
+) -> None:
+    """Multiplier and retention, before any merge and from the merged float32 numbers."""
+    findings = probe(golden_recipe(inputs, "ram_plus"), full=True).findings
+    assert findings is not None
+    rows = {row.agent: row for row in findings.dilution if row.method == label}
+    record = merge(golden_recipe(inputs, method), tmp_path / "out", full=True)
+    base, found = whole(inputs / "base").astype(np.float64), whole(tmp_path / "out").astype(np.float64)
+    assert record.retention is not None
+    for u in uniques:
+        multiplier = np.median((found - base)[u.place] / u.tau)
+        assert rows[u.name].multiplier == pytest.approx(multiplier, rel=1e-3)
+        assert rows[u.name].retention == pytest.approx(record.retention[u.name].changed, rel=2e-3)
+
+
+def test_every_known_method_says_something_or_that_nothing_is_known() -> None:
+    counts, energy = nothing(3), Energy(*np.zeros((6, 3)))
+    for name in known_methods():
+        with np.errstate(all="ignore"):
+            found = resolve_method({"name": name, **({"agent": "a"} if name == "region" else {})}).dilution(
+                ("a", "b", "c"), counts, energy
+            )
+        assert found.note
+        assert found.multiplier.shape == found.retention.shape == (3,)
+
+
+def test_what_is_dropped_at_random_is_known_on_average_of_a_linear_method_alone() -> None:
+    names, counts, energy = ("a", "b"), nothing(2), Energy(*np.ones((6, 2)))
+    with np.errstate(all="ignore"):
+        known = Dare(density=0.25).dilution(names, counts, energy)
+        unknown = Dare(density=0.25, then=Ram()).dilution(names, counts, energy)
+        as_it_is = Dare(density=1, then=Ram()).dilution(names, counts, energy)
+    assert (known.multiplier.tolist(), known.note) == ([0.5, 0.5], "on average; 2 where kept, else 0")
+    assert np.isnan([unknown.multiplier, unknown.retention]).all()
+    assert as_it_is.note == "1 + 0.1 * min(rho, 2)"

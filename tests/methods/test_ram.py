@@ -387,6 +387,6 @@ def test_ram_asks_nothing_and_ram_plus_asks_once() -> None:
 def test_scales_of_the_record_are_one_for_ram_and_absent_for_tensor_scope() -> None:
     stack = random_stack(0)
     survey = survey_of(Ram(), [stack])
-    assert Ram(name="ram").agent_scales(survey) == (1.0, 1.0, 1.0)
-    assert Ram(scope="tensor").agent_scales(survey) is None
-    assert Ram().agent_scales(survey) == Ram().scales(survey.total(Overlap()))
+    assert Ram(name="ram").told(survey, stack.names).scales == (1.0, 1.0, 1.0)
+    assert Ram(scope="tensor").told(survey, stack.names).scales is None
+    assert Ram().told(survey, stack.names).scales == Ram().scales(survey.total(Overlap()))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from agentmerge import Recipe, merge
 from agentmerge.errors import RecipeError
-from agentmerge.methods.energies import Energies, scales_from
 from agentmerge.methods.ram import Ram
-from agentmerge.methods.shared import shared_update
+from agentmerge.methods.ram_energies import Energies, scales_from
+from agentmerge.methods.ram_shared import shared_update
 from agentmerge.methods.task_arithmetic import TaskArithmetic
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import as_float32

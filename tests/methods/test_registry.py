@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
 
-from agentmerge import Recipe, merge, probe, register
+from agentmerge import Recipe, merge, methods, probe, register
 from agentmerge.errors import RecipeError
 from agentmerge.methods import registry
-from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.base import MergeMethod, Work
 from agentmerge.methods.ram import Ram
 from agentmerge.methods.registry import known_methods, resolve_method
+from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import as_float32
 from agentmerge.testing import Sources, assert_contract, assert_same_bits, random_stack, read_checkpoint, survey_of
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Stack, TensorSpec
 
 PLUGIN = '''
@@ -31,6 +32,7 @@ from typing import Literal
 import numpy as np
 
 from agentmerge import MergeMethod
+from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import as_float32
 
 
@@ -63,8 +65,8 @@ class Loudest(MergeMethod):
 
     name: Literal["loudest"] = "loudest"
 
-    def reach_of(self, tensor: TensorSpec) -> Literal["element", "tensor"]:
-        return "tensor"
+    def work(self, tensor: TensorSpec, agents: int) -> Work:
+        return Work(reach="tensor")
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         base, tau = as_float32(stack.base), stack.task_vectors()
@@ -155,6 +157,34 @@ def test_a_wrong_method_is_told_with_its_path(written: Any, message: str) -> Non
     with pytest.raises(RecipeError) as caught:
         resolve_method(written)
     assert message in str(caught.value)
+
+
+# the folder
+
+
+def test_methods_are_listed_in_their_order_and_other_files_follow_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new method inside the project is one file."""
+    ram = ("ram", "ram_plus", "ram_plus_soft", "ram_plus_auto")
+    names = (*ram, "task_arithmetic", "linear", "ties", "dare", "fisher", "wudi", "region", "calibrate")
+    assert tuple(known_methods()) == names
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    for name in ("zeta", "alpha"):
+        (tmp_path / f"{name}.py").write_text(PLUGIN.replace('"median"', f'"{name}"'))
+    registry._built_in.cache_clear()
+    try:
+        assert tuple(known_methods()) == (*names, "alpha", "zeta")
+    finally:
+        registry._built_in.cache_clear()
+        for name in ("zeta", "alpha"):
+            sys.modules.pop(f"agentmerge.methods.{name}", None)
+            vars(methods).pop(name, None)
+
+
+@pytest.mark.parametrize("first", ["wrapper", "registry", "dare", "base"])
+def test_no_file_of_methods_needs_another_to_be_imported_first(first: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import agentmerge.methods.{first}"], check=True)
 
 
 # methods of others
@@ -248,6 +278,9 @@ VARIED: list[dict[str, Any]] = [
 ]
 
 
+WRAPPERS: list[dict[str, Any]] = [{}, {"name": "dare"}, {"name": "dare", "density": 1}, {"name": "calibrate"}]
+
+
 def in_words(settings: dict[str, Any]) -> str:
     return " ".join(str(value) for value in settings.values())
 
@@ -265,6 +298,19 @@ def test_every_known_method_keeps_the_contract_under_rules_and_weights(settings:
         {"tensors": "model.norm*", "take": "base"},
     ]
     assert_contract(resolve_method(settings), rules=rules, weights=(0.5, 1.0, 1.7))
+
+
+@pytest.mark.parametrize("settings", KNOWN, ids=in_words)
+@pytest.mark.parametrize(
+    "wrapper", [{}, {"name": "dare"}, {"name": "dare", "density": 1}, {"name": "calibrate"}], ids=str
+)
+def test_before_anything_is_folded_every_method_tells_what_it_knows(
+    settings: dict[str, Any], wrapper: dict[str, Any]
+) -> None:
+    method = resolve_method({**wrapper, "then": settings} if wrapper else settings)
+    told = method.told(Survey(), ("code", "memory", "tool"))
+    assert (told.learned, told.notes) == ({}, ())
+    assert told.scales in (None, (1.0, 1.0, 1.0))
 
 
 def test_rules_with_settings_of_their_own_keep_the_contract() -> None:

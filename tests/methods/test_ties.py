@@ -90,7 +90,7 @@ def test_with_many_exact_zeros_all_real_changes_are_kept_and_nothing_else(
     stack = stack_of(np.zeros(500), [tau])
     method = Ties(density=min(density, 0.99))
     np.testing.assert_array_equal(merged(method, stack), tau)
-    trim = method.learned(survey_of(method, [stack]), ("a",))["trim"]["a"]
+    trim = method.told(survey_of(method, [stack]), ("a",)).learned["trim"]["a"]
     assert trim == {"smallest_kept": 0.0, "ties": 0}
 
 

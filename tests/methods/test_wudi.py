@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from agentmerge import merge
+from agentmerge import merge, probe
 from agentmerge.cli.tables import plan_summary
 from agentmerge.engine import estimate
 from agentmerge.engine.estimate import RESIDENT
 from agentmerge.engine.preflight import planned
 from agentmerge.errors import RecipeError
-from agentmerge.kernels import matrix
-from agentmerge.kernels.matrix import Arrays, Interference, TorchArrays, descend, solve
-from agentmerge.methods.wudi import Wudi, interference
+from agentmerge.methods import interference
+from agentmerge.methods.base import Work
+from agentmerge.methods.interference import Arrays, Form, Interference, TorchArrays, descend, solve
+from agentmerge.methods.wudi import Wudi
 from agentmerge.recipe import Recipe
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import LEAF, Block, Stack, TensorSpec
@@ -36,7 +37,7 @@ SHAPES = [(3, 50), (40, 7), (16, 16), (2, 9)]
 @pytest.fixture(autouse=True)
 def on_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine without a GPU, whatever this one has."""
-    monkeypatch.setattr(matrix, "cuda", lambda: None)
+    monkeypatch.setattr(interference, "cuda", lambda: None)
 
 
 def golden_sources(root: Path) -> Sources:
@@ -69,8 +70,15 @@ def merged(stack: Stack, **settings: Any) -> Array:
     return Wudi(**settings).merge(stack, Survey()).reshape(stack.block.tensor.shape)
 
 
+def loss_of(merged: Array, taus: Sequence[Array]) -> float:
+    """loss(M) of M and task vectors [out, in], in float64; a zero task vector counts nothing."""
+    held = [np.asarray(tau, np.float64) for tau in taus]
+    norms = [float((tau**2).sum()) for tau in held]
+    return sum(float((((merged - tau) @ tau.T) ** 2).sum()) / n for tau, n in zip(held, norms, strict=True) if n)
+
+
 def total_loss(found: dict[str, Array], taus: dict[str, list[Array]]) -> float:
-    return sum(interference(found[name], taus[name]) for name in taus)
+    return sum(loss_of(found[name], taus[name]) for name in taus)
 
 
 # the official routine
@@ -101,7 +109,7 @@ def test_how_far_exact_and_adam_differ_on_the_golden_set(golden: Path) -> None:
     assert min(shares) > 0.05
     assert max(shares) < 0.32
     for name in taus:
-        assert interference(results["exact"][name], taus[name]) <= interference(results["adam"][name], taus[name])
+        assert loss_of(results["exact"][name], taus[name]) <= loss_of(results["adam"][name], taus[name])
 
 
 # the loss
@@ -109,7 +117,7 @@ def test_how_far_exact_and_adam_differ_on_the_golden_set(golden: Path) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("form", ["input", "stacked"])
-def test_the_gradient_is_that_of_finite_differences(shape: tuple[int, int], form: matrix.Form) -> None:
+def test_the_gradient_is_that_of_finite_differences(shape: tuple[int, int], form: Form) -> None:
     taus = [1000 * tau.astype(np.float64) for tau in vectors(shape)]
     start, correction = np.sum(taus, axis=0), np.random.default_rng(1).standard_normal(shape)
     found = np.empty(shape)
@@ -117,7 +125,7 @@ def test_the_gradient_is_that_of_finite_differences(shape: tuple[int, int], form
     for at in np.ndindex(2, 2):
         step = np.zeros(shape)
         step[at] = 1e-3  # the loss is quadratic: central differences are exact up to rounding
-        up, down = (interference(start + correction + sign * step, taus) for sign in (1, -1))
+        up, down = (loss_of(start + correction + sign * step, taus) for sign in (1, -1))
         assert found[at] == pytest.approx((up - down) / 2e-3, rel=1e-7, abs=1e-9)
 
 
@@ -125,10 +133,10 @@ def test_the_gradient_is_that_of_finite_differences(shape: tuple[int, int], form
 def test_adam_lowers_the_loss_and_exact_lowers_it_more(shape: tuple[int, int]) -> None:
     taus = vectors(shape)
     total = np.sum(taus, axis=0)
-    adam = interference(total + Wudi().correction(taus, Arrays()), taus)
-    exact = interference(total + Wudi(solver="exact", ridge=1e-6).correction(taus, Arrays()), taus)
+    adam = loss_of(total + Wudi().correction(taus, Arrays()), taus)
+    exact = loss_of(total + Wudi(solver="exact", ridge=1e-6).correction(taus, Arrays()), taus)
     assert exact <= adam * (1 + 1e-6)
-    assert adam < interference(total, taus)
+    assert adam < loss_of(total, taus)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -152,10 +160,10 @@ def test_the_input_form_equals_the_stacked_form(shape: tuple[int, int]) -> None:
 
 def test_the_cheaper_form_is_chosen() -> None:
     wide, tall = (512, 8192), (8192, 512)
-    assert matrix.cheaper(matrix.descent_flop(*wide, 3, 300)) == "stacked"
-    assert matrix.cheaper(matrix.descent_flop(*tall, 3, 300)) == "input"
-    assert matrix.cheaper(matrix.solution_flop(*wide, 3)) == "stacked"
-    assert matrix.cheaper(matrix.solution_flop(*tall, 3)) == "input"
+    assert interference.cheaper(interference.descent_flop(*wide, 3, 300)) == "stacked"
+    assert interference.cheaper(interference.descent_flop(*tall, 3, 300)) == "input"
+    assert interference.cheaper(interference.solution_flop(*wide, 3)) == "stacked"
+    assert interference.cheaper(interference.solution_flop(*tall, 3)) == "input"
 
 
 # by hand
@@ -184,7 +192,7 @@ def test_the_first_step_of_adam_moves_by_the_learning_rate() -> None:
 def test_one_agent_is_kept_as_it_is(solver: str) -> None:
     (tau,) = vectors((5, 6), agents=1)
     np.testing.assert_array_equal(merged(stack_of([tau]), solver=solver), tau)
-    assert interference(tau, [tau]) == 0
+    assert loss_of(tau, [tau]) == 0
 
 
 @pytest.mark.parametrize("solver", ["adam", "exact"])
@@ -212,7 +220,7 @@ def test_two_agents_that_are_the_same_are_no_trouble(solver: str) -> None:
     (tau,) = vectors((2, 9), agents=1)
     found = merged(stack_of([tau, tau]), solver=solver)
     assert np.isfinite(found).all()
-    assert interference(found, [tau, tau]) < interference(2 * tau, [tau, tau])
+    assert loss_of(found, [tau, tau]) < loss_of(2 * tau, [tau, tau])
 
 
 @pytest.mark.parametrize("solver", ["adam", "exact"])
@@ -255,8 +263,9 @@ def test_a_layer_stored_in_by_out_is_turned(solver: str) -> None:
 )
 def test_projections_and_experts_are_linear_layers(name: str) -> None:
     assert Wudi().is_linear(TensorSpec(name, "BF16", (4, 8)))
-    assert Wudi().reach_of(TensorSpec(name, "BF16", (4, 8))) == "tensor"
-    assert Wudi().cost(TensorSpec(name, "BF16", (4, 8)), 2) > 0
+    assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).reach == "tensor"
+    assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).flop > 0
+    assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).alone
 
 
 @pytest.mark.parametrize(
@@ -277,8 +286,7 @@ def test_projections_and_experts_are_linear_layers(name: str) -> None:
 )
 def test_nothing_else_is(name: str, shape: tuple[int, ...]) -> None:
     assert not Wudi().is_linear(TensorSpec(name, "BF16", shape))
-    assert Wudi().reach_of(TensorSpec(name, "BF16", shape)) == "element"
-    assert Wudi().cost(TensorSpec(name, "BF16", shape), 2) == 0
+    assert Wudi().work(TensorSpec(name, "BF16", shape), 2) == Work()
 
 
 def test_the_user_says_which_layers_are_linear() -> None:
@@ -326,10 +334,10 @@ def test_a_7b_model_takes_tens_of_pflop_with_adam_and_far_less_with_exact() -> N
     hidden, inner = 3584, 18944
     shapes = [(hidden, hidden)] * 2 + [(512, hidden)] * 2 + [(inner, hidden)] * 2 + [(hidden, inner)]
     specs = [TensorSpec(LINEAR, "BF16", shape) for shape in shapes]
-    adam, exact = (28 * sum(Wudi(solver=s).cost(spec, 3) for spec in specs) for s in ("adam", "exact"))
+    adam, exact = (28 * sum(Wudi(solver=s).work(spec, 3).flop for spec in specs) for s in ("adam", "exact"))
     assert 2e16 < adam < 5e16
     assert exact < adam / 20
-    assert Wudi().working_bytes(specs[-1], 3) < 6e9
+    assert Wudi().work(specs[-1], 3).bytes < 6e9
 
 
 def test_work_above_the_limit_is_refused_before_a_byte_is_written(tiny: Sources, tmp_path: Path) -> None:
@@ -350,13 +358,22 @@ def test_slow_work_starts_when_it_is_allowed_or_has_a_gpu(
     with pytest.raises(RecipeError, match="allow_slow"):
         merge(tiny.recipe(method), tmp_path / "refused")
     merge(tiny.recipe(method, run={"allow_slow": True}), tmp_path / "allowed")
-    monkeypatch.setattr(Wudi, "accelerated", lambda _: True)
+
+    class Gpu(Arrays):
+        device = "cuda"
+
+    monkeypatch.setattr(interference, "cuda", Gpu)
     merge(tiny.recipe(method), tmp_path / "gpu")
 
 
 def test_a_gpu_that_is_asked_for_and_missing_is_told(tiny: Sources, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"method\.device: cuda"):
         merge(tiny.recipe({"name": "wudi", "device": "cuda"}), tmp_path / "out")
+    assert not (tmp_path / ".out.agentmerge").exists()
+    recipe = Recipe.parse(tiny.recipe({"name": "wudi", "device": "cuda"}))
+    with planned(recipe) as plan, pytest.raises(RecipeError, match=r"method\.device: cuda"):
+        plan_summary(plan, tmp_path / "out")
+    probe(recipe)  # needs no matrix
 
 
 @pytest.mark.parametrize(
@@ -380,7 +397,7 @@ def test_the_memory_estimate_counts_whole_tensors_and_the_solver(tmp_path: Path)
     for method in ("ram", "wudi"):
         with planned(Recipe.parse(sources.recipe(method, run={"workers": 2, "block_size": 4096}))) as plan:
             beside[method] = estimate.memory_bytes(plan) - RESIDENT
-            solver = plan.merged[0].method.working_bytes(plan.merged[0].tensor, 3)
+            solver = plan.merged[0].work.bytes
             assert bool(solver) == (method == "wudi")
     assert beside["ram"] == 2 * LEAF * 4 * 5  # 2 workers: base, 3 agents, the stored result
     assert beside["wudi"] == 600_000 * 4 * 6 + solver  # one at a time: whole, and the result before the cast
@@ -393,7 +410,7 @@ def test_the_memory_estimate_counts_whole_tensors_and_the_solver(tmp_path: Path)
 @pytest.mark.slow
 def test_torch_gives_what_numpy_gives(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr(matrix, "cuda", lambda: TorchArrays("cpu"))
+    monkeypatch.setattr(interference, "cuda", lambda: TorchArrays("cpu"))
     expected = read_checkpoint(golden / "expected" / REFERENCE)
     for solver in ("adam", "exact"):
         results = []
@@ -409,7 +426,7 @@ def test_torch_gives_what_numpy_gives(golden: Path, tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("form", ["input", "stacked"])
-def test_torch_computes_either_form(shape: tuple[int, int], form: matrix.Form) -> None:
+def test_torch_computes_either_form(shape: tuple[int, int], form: Form) -> None:
     pytest.importorskip("torch")
     taus, there = [tau.T for tau in vectors(shape[::-1])], TorchArrays("cpu")
     solvers: list[Callable[[Arrays], Array]] = [
@@ -417,6 +434,6 @@ def test_torch_computes_either_form(shape: tuple[int, int], form: matrix.Form) -
         lambda arrays: solve(taus, ridge=0.01, form=form, arrays=arrays),
     ]
     for solver in solvers:
-        with there.exclusively():
+        with there.precisely():
             found = solver(there)
         np.testing.assert_allclose(found, solver(Arrays()), rtol=0, atol=1e-7)

@@ -1,4 +1,4 @@
-"""What overlap chance would give agents that change elements independently. Knows arrays alone.
+"""What overlap chance would give agents that change elements independently.
 
 A stratum is a set of elements in which each agent's changes are spread at random: the model, or the weights of one
 size in one module.

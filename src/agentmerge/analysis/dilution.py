@@ -2,101 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.analysis.models import DilutionRow, RescaleRow, SurvivalRow
-from agentmerge.methods.dare import Dare
-from agentmerge.methods.ram import Ram
-from agentmerge.methods.ties import Ties
-from agentmerge.survey.profiling import OUTPUTS, pairs
+from agentmerge.analysis.rows import DilutionRow, RescaleRow, SurvivalRow
+from agentmerge.methods.ram import linear_scales
+from agentmerge.methods.registry import resolve_method
+from agentmerge.survey.profiling import OUTPUTS
 
 if TYPE_CHECKING:
     from agentmerge.analysis.measured import Measured
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.tensors import Array
 
 RESCALES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)
 SAME = 1e-6
 """Multipliers as close as this are one."""
-
-
-class Row(NamedTuple):
-    """A method: its multiplier and retention per agent, NaN where unknown."""
-
-    method: str
-    multiplier: Array
-    retention: Array
-    note: str
+USUAL: dict[str, str | dict[str, Any]] = {
+    "ram": "ram",
+    "ram_plus": "ram_plus",
+    "ram_plus_soft": "ram_plus_soft",
+    "ram_plus, rescale auto": "ram_plus_auto",
+    "calibrate around ram": {"name": "calibrate", "then": "ram"},
+    "task_arithmetic": "task_arithmetic",
+    "task_arithmetic, scale 1": {"name": "task_arithmetic", "scale": 1},
+    "linear": "linear",
+    "ties": "ties",
+    "dare": "dare",
+    "fisher": "fisher",
+    "wudi": "wudi",
+}
+"""The rows by their labels: whom a report compares."""
 
 
 def dilution_rows(m: Measured, counts: OverlapCounts) -> list[DilutionRow]:
-    """Every method at its defaults, agents of equal weight, in float32."""
-    found = [*_ram_rows(m, counts), *_other_rows(m, counts)]
-    return [
-        DilutionRow(
-            method=row.method,
-            agent=name,
-            multiplier=_known(row.multiplier[t]),
-            retention=_known(row.retention[t]),
-            note=row.note,
-        )
-        for row in found
-        for t, name in enumerate(m.names)
-    ]
-
-
-def _ram_rows(m: Measured, counts: OverlapCounts) -> list[Row]:
-    unique, shared, kept = m.energy.unique, m.energy.shared, m.energy.kept
-    with np.errstate(all="ignore"):
-        auto = np.where(unique > 0, np.maximum(1 + (shared - kept) / unique, 0), 1.0)
-
-        def row(method: str, scale: Array, note: str) -> Row:
-            return Row(method, scale, (scale * unique + kept) / (unique + shared), note)
-
-        plain = row("ram", np.ones(len(m.names)), "unique changes whole, shared ones averaged")
-        stretch = 1 / np.nanmean(plain.retention) if np.isfinite(plain.retention).any() else np.nan
-    soft = Ram(name="ram_plus_soft")
-    return [
-        plain,
-        row("ram_plus", np.array(Ram().scales(counts)), "1 + 0.1 * min(rho, 2)"),
-        row("ram_plus_soft", np.array(soft.scales(counts)), "1 + 0.1 * shared / changed"),
-        row("ram_plus, rescale auto", auto, "makes up in unique elements for what the mean takes from shared ones"),
-        Row("calibrate around ram", plain.multiplier * stretch, plain.retention * stretch, "RAM to mean retention 1"),
-    ]
-
-
-def _other_rows(m: Measured, counts: OverlapCounts) -> list[Row]:
-    n, density = len(m.names), np.array(counts.density)
-    energy, unknown = m.energy.unique + m.energy.shared, np.full(n, np.nan)
-    along = energy.copy()
-    for p, (s, t) in enumerate(pairs(n)):
-        along[s] += m.energy.dot[p]
-        along[t] += m.energy.dot[p]
-    with np.errstate(all="ignore"):
-        kept = np.minimum(1.0, Ties().density / density)
-        whole = along / energy
-    dare = 1 / n / Dare.parse({"name": "dare"}).density
-    return [
-        Row("task_arithmetic", np.full(n, 1 / n), whole / n, "scale 1 / N; at scale 1 N times as much"),
-        Row("task_arithmetic, scale 1", np.ones(n), whole, "the plain sum"),
-        Row("linear", np.full(n, 1 / n), whole / n, "the mean"),
-        Row("ties", kept, unknown, "mean over changed elements: 1 for the largest 20 % of all elements, else 0"),
-        Row("dare", np.full(n, 1 / n), whole / n, f"on average; {dare:.3g} where kept, else 0"),
-        Row("fisher", unknown, unknown, "depends on the importance of each element"),
-        Row("wudi", unknown, unknown, "no multiplier in linear layers; 1 / N elsewhere"),
-    ]
+    """What every method says of itself at its usual settings, agents of equal weight, in float32."""
+    rows = []
+    for label, settings in USUAL.items():
+        with np.errstate(all="ignore"):
+            found = resolve_method(settings).dilution(m.names, counts, m.energy)
+        for name, multiplier, retention in zip(m.names, found.multiplier, found.retention, strict=True):
+            numbers = {"multiplier": _known(multiplier), "retention": _known(retention)}
+            rows.append(DilutionRow(method=label, agent=name, note=found.note, **numbers))
+    return rows
 
 
 def rescale_rows(survival: list[SurvivalRow], m: Measured, counts: OverlapCounts, clip: float) -> list[RescaleRow]:
     """RAM+'s rescale between the multipliers that were measured; survival only grows with the multiplier."""
+    scales = {rescale: linear_scales(counts, rescale, clip) for rescale in RESCALES}
     rows = []
     for dtype in OUTPUTS:
         for t, name in enumerate(m.names):
             known = {1.0: 0.0, **_known_survival(survival, dtype, name), float("inf"): 1.0}
             for rescale in RESCALES:
-                scale = 1 + rescale * min(counts.ratio[t], clip)
+                scale = scales[rescale][t]
                 low, high = _bounds(known, scale) if counts.unique[t] else (None, None)
                 rows.append(
                     RescaleRow(dtype=dtype, agent=name, rescale=rescale, scale=scale, at_least=low, at_most=high)

@@ -1,15 +1,15 @@
-"""Put a full probe's answers together: rows, headline and advice. Knows no files and no page."""
+"""Put a full probe's answers together: rows, headline and advice."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.analysis import places, sizes
+from agentmerge.analysis import places, updates
 from agentmerge.analysis.advice import advise
 from agentmerge.analysis.dilution import dilution_rows, rescale_rows
 from agentmerge.analysis.measured import Measured
-from agentmerge.analysis.models import Findings
-from agentmerge.methods.ram import Ram
+from agentmerge.analysis.rows import Findings
+from agentmerge.methods.ram import CLIP
 from agentmerge.survey.modules import ORDER, in_order
 
 if TYPE_CHECKING:
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from agentmerge.survey.profile import Profile
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import TensorSpec
-
-MOST = 1 << 22
-"""Elements that are sampled at most, and half of it at least: a share is within 0.11 points, three standard errors."""
-
-
-def sample_of(elements: int) -> int:
-    """One of how many leaves a full probe samples: a power of two."""
-    return 1 << max(0, (elements - 1).bit_length() - MOST.bit_length() + 1)
 
 
 def findings_of(
@@ -45,8 +37,8 @@ def findings_of(
     groups = survey.total(profile)
     ordered = {module: groups[module] for module in in_order(list(groups))}  # not as they arrived: floats are summed
     m = Measured(names, survey.every(method.overlap), ordered)
-    survival = sizes.survival_rows(m)
-    clip = method.clip if isinstance(method, Ram) else Ram().clip
+    survival = updates.survival_rows(m)
+    clip = getattr(method, "clip", CLIP)  # RAM+'s rescale is shown at the clip that was chosen, where one was
     found = Findings(
         agents=list(names),
         threshold=profile.threshold,
@@ -59,9 +51,9 @@ def findings_of(
         pairs=places.pair_rows(m),
         bins=places.bin_rows(m),
         bin_pairs=places.bin_pair_rows(m),
-        steps=sizes.step_rows(m),
-        totals=sizes.agent_rows(m),
-        lost=sizes.lost_rows(m),
+        steps=updates.step_rows(m),
+        totals=updates.agent_rows(m),
+        lost=updates.lost_rows(m),
         survival=survival,
         rescale=rescale_rows(survival, m, counts, clip),
         dilution=dilution_rows(m, counts),

@@ -1,4 +1,4 @@
-"""Where agents changed what, and where they meet: rows by module, by pair and by size of weight. Knows no methods."""
+"""Where agents changed what, and where they meet: rows by module, by pair and by size of weight."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from agentmerge.analysis.chance import against_chance
 from agentmerge.analysis.measured import Measured
-from agentmerge.analysis.models import BinPairRow, BinRow, ModuleRow, PairRow, share
+from agentmerge.analysis.rows import BinPairRow, BinRow, ModuleRow, PairRow, share
 from agentmerge.survey.modules import ORDER, in_order
 from agentmerge.survey.profiling import pairs
 

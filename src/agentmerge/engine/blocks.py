@@ -163,7 +163,8 @@ def merge_stack(
     with np.errstate(all="ignore"):
         if (answers := _fused(method, stack, survey, cast, out, after)) is not None:
             return answers
-        whole = method.merge(stack, survey) if method.reach_of(stack.block.tensor) == "tensor" else None
+        reach = method.work(stack.block.tensor, len(stack.agents)).reach
+        whole = method.merge(stack, survey) if reach == "tensor" else None
         answers = {rounding: RoundingCounts.zero(len(stack.agents))}
         for piece in stack.pieces():
             part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)

@@ -119,7 +119,8 @@ class _Draft:
             absent=absent,
             reason="" if merged else decision.reason or f"{spec.dtype} tensors are not merged",
         )
-        return self._with_rows(job)
+        present = len(self.recipe.agent_names) - len(absent)
+        return self._with_rows(job if job.method is None else replace(job, work=job.method.work(spec, present)))
 
     def _with_rows(self, job: Job) -> Job:
         """The same with all that is read: of a copied float tensor one source, of everything else all."""

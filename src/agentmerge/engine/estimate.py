@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agentmerge.engine.plan import Job, Plan
-    from agentmerge.methods.base import MergeMethod
 
 BLOCK_SIZES = 1 << 20, 8 << 20
 """Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
@@ -74,11 +73,7 @@ def memory_bytes(plan: Plan) -> int:
     """Resident memory to expect: each worker's largest block, and once what sees or makes a tensor whole."""
     row, size = _row_bytes(plan), block_size(plan)
     shared = [block.elements for job in plan.jobs if not job.whole for block in blocks(job, size)]
-    alone = [
-        job.tensor.elements * (row + 4) + job.method.working_bytes(job.tensor, _present(plan, job))
-        for job in plan.merged
-        if job.whole and job.method is not None
-    ]
+    alone = [job.tensor.elements * (row + 4) + job.work.bytes for job in plan.merged if job.whole]
     return RESIDENT + workers(plan) * row * max(shared, default=0) + max(alone, default=0)
 
 
@@ -88,13 +83,8 @@ def _row_bytes(plan: Plan) -> int:
     return 4 + sum(widths)
 
 
-def cost_of(plan: Plan, method: MergeMethod) -> float:
-    """FLOP of the tensors that this method merges and that take longer to compute than to read."""
-    return sum(method.cost(job.tensor, _present(plan, job)) for job in plan.merged if job.method == method)
-
-
 def check_cost(plan: Plan) -> None:
-    """Raise RecipeError for work that takes hours on processors, unless the recipe allows it."""
+    """Raise RecipeError for work that this machine can't do, or that takes hours on processors unless allowed."""
     slow = _slow_cost(plan)
     if slow > LIMIT and not plan.recipe.run.allow_slow:
         raise RecipeError(
@@ -107,7 +97,7 @@ def check_cost(plan: Plan) -> None:
 
 def cost_line(plan: Plan) -> str:
     """For people, in one line; "" where no method computes much."""
-    total, slow = sum(cost_of(plan, method) for method in plan.methods), _slow_cost(plan)
+    total, slow = sum(job.work.flop for job in plan.merged), _slow_cost(plan)
     if not total:
         return ""
     if not slow:
@@ -124,14 +114,12 @@ def format_flop(flop: float) -> str:
     return f"{flop / 1e6:.1f} MFLOP"
 
 
-def _present(plan: Plan, job: Job) -> int:
-    return len(plan.names) - len(job.absent)
-
-
 def _slow_cost(plan: Plan) -> float:
-    """FLOP of the methods that run on processors here."""
-    slow = {method for method in plan.methods if cost_of(plan, method) and not method.accelerated()}
-    return sum(cost_of(plan, method) for method in slow)
+    """FLOP that processors do; RecipeError for work that this machine can't do."""
+    for job in plan.merged:
+        if job.work.problem is not None:
+            raise RecipeError(job.work.problem)
+    return sum(job.work.flop for job in plan.merged if job.work.device == "cpu")
 
 
 def _time(flop: float) -> str:

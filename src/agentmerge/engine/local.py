@@ -39,7 +39,7 @@ class LocalRunner:
         def work(unit: Unit, buffers: Buffers, ahead: Unit | None) -> list[Answers]:
             return do_unit(plan, pass_, survey, unit, buffers, ahead)
 
-        progress = Progress(plan, pass_, watch)
+        progress = Progress(plan, pass_, survey, watch)
         results: SimpleQueue[Result] = SimpleQueue()
         with _Workers(progress.units, workers(plan), work, results):
             return progress.collect(_arriving(results, len(progress.units)))
@@ -61,11 +61,11 @@ def _arriving(results: SimpleQueue[Result], count: int) -> Iterator[tuple[Unit, 
 
 
 class _Schedule:
-    """Units in their order, for several threads; whole tensors go one at a time, beside the others."""
+    """Units in their order, for several threads; those that need all processors go one at a time."""
 
     def __init__(self, units: Sequence[Unit], ahead: int) -> None:
-        self._shared = deque(unit for unit in units if not unit.job.whole)
-        self._alone = deque(unit for unit in units if unit.job.whole)
+        self._shared = deque(unit for unit in units if not unit.alone)
+        self._alone = deque(unit for unit in units if unit.alone)
         self._ahead = ahead
         self._changed = threading.Condition()
         self._busy = self._stopped = False
@@ -86,8 +86,8 @@ class _Schedule:
             return unit, (self._shared[later] if later < len(self._shared) else None)
 
     def finished(self, unit: Unit) -> None:
-        """A unit is done: the next whole tensor may begin."""
-        if unit.job.whole:
+        """A unit is done: the next that needs all processors may begin."""
+        if unit.alone:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agentmerge.analysis.findings import sample_of
+from agentmerge.analysis.measured import sample_of
+from agentmerge.methods.base import before_merging, while_merging
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.profile import Profile
 from agentmerge.survey.regions import RegionRetention
 from agentmerge.survey.rounding import Rounding
-from agentmerge.survey.statistic import AfterStatistic, Statistic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentmerge.engine.plan import Job, Plan
     from agentmerge.files.layout import Place
     from agentmerge.methods.base import MergeMethod
-    from agentmerge.survey.statistic import Foldable, Survey
+    from agentmerge.survey.statistic import AfterStatistic, Foldable, Statistic, Survey
     from agentmerge.tensors import Array
 
     Questions = Callable[[Plan], tuple[Foldable[Any], ...]]
@@ -72,26 +72,33 @@ class Pass:
         """What is asked of a job's stacks."""
         return job.asks or (self.asked if job.method is not None else ())
 
-    def after(self, plan: Plan, method: MergeMethod) -> tuple[AfterStatistic[Any], ...]:
+    def after(self, plan: Plan, method: MergeMethod, survey: Survey) -> tuple[AfterStatistic[Any], ...]:
         """What is answered of what a method of an output's plan made of a stack; its rounding first."""
-        return _once((Rounding(method.overlap.threshold),), method.after(), _after(self.beside(plan)))
+        rounding = Rounding(method.overlap.threshold)
+        return _once((rounding,), while_merging(method.ask(survey)), while_merging(self.beside(plan)))
+
+    def alone(self, job: Job) -> bool:
+        """Whether a job needs all processors and much memory, so that one is done at a time."""
+        works = [output.plan.job(job.name).work for output in self.outputs if job.places]
+        agents = len(job.agents)
+        return any(work.alone for work in works) or any(q.alone(job.tensor, agents) for q in self.asked_of(job))
 
     @property
     def keepers(self) -> tuple[Keeper | None, ...]:
         """Who keeps what is finished: one per output, or one for the answers alone."""
         return tuple(output.sink for output in self.outputs) or (self.keeper,)
 
-    def questions(self) -> tuple[tuple[Foldable[Any], ...], ...]:
-        """Everything that may be answered, for each keeper."""
+    def questions(self, survey: Survey) -> tuple[tuple[Foldable[Any], ...], ...]:
+        """Everything that may be answered, for each keeper, given the answers of the passes before."""
         comparing = tuple(question for job in self.jobs for question in job.asks)
         if not self.outputs:
             return (_once(self.asked, comparing),)
-        return tuple(_once(self.asked, comparing, self._all_after(output.plan)) for output in self.outputs)
+        return tuple(_once(self.asked, comparing, self._all_after(output.plan, survey)) for output in self.outputs)
 
-    def _all_after(self, plan: Plan) -> tuple[Foldable[Any], ...]:
+    def _all_after(self, plan: Plan, survey: Survey) -> tuple[Foldable[Any], ...]:
         thresholds = [Rounding(method.overlap.threshold) for method in plan.methods]
-        asked = [question for method in plan.methods for question in method.after()]
-        return _once((Copied(),), thresholds, (Rounding(),), asked, _after(self.beside(plan)))
+        asked = [question for method in plan.methods for question in while_merging(method.ask(survey))]
+        return _once((Copied(),), thresholds, (Rounding(),), asked, while_merging(self.beside(plan)))
 
 
 def nothing(plan: Plan) -> tuple[Foldable[Any], ...]:
@@ -152,17 +159,13 @@ def _reading(
 def _always(plans: Sequence[Plan], beside: Questions) -> tuple[Statistic[Any], ...]:
     """What every record reports, whatever the methods ask, and what is asked besides."""
     overlaps = [plan.recipe.method.overlap for plan in plans]
-    further = [question for plan in plans for question in beside(plan) if isinstance(question, Statistic)]
+    further = [question for plan in plans for question in before_merging(beside(plan))]
     return _once(overlaps, (Integrity(),), further)
 
 
 def _asked(plans: Sequence[Plan], survey: Survey) -> tuple[Statistic[Any], ...]:
     methods = dict.fromkeys(method for plan in plans for method in plan.methods)
-    return _once(*(method.ask(survey) for method in methods))
-
-
-def _after(questions: Iterable[Foldable[Any]]) -> list[AfterStatistic[Any]]:
-    return [question for question in questions if isinstance(question, AfterStatistic)]
+    return _once(*(before_merging(method.ask(survey)) for method in methods))
 
 
 def _once(*groups: Iterable[Any]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.tokens import content_of
+from agentmerge.methods.base import Work
 from agentmerge.sidefiles.copied import read_config
 from agentmerge.tensors import DTYPES, Cast, TensorSpec
 
@@ -39,7 +40,7 @@ class Row:
     """As that source stores it."""
 
 
-_NO_CAST = Cast("F32")
+_NO_CAST, _NO_WORK = Cast("F32"), Work()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Job:
     cast: Cast = _NO_CAST
     method: MergeMethod | None = None
     """None: the tensor is copied, or compared."""
+    work: Work = _NO_WORK
+    """What merging it takes."""
     taken_from: str = "base"
     """For a copy: "base" or an agent's name."""
     absent: frozenset[str] = frozenset()
@@ -73,7 +76,7 @@ class Job:
     @property
     def whole(self) -> bool:
         """Whether the method must see the tensor whole."""
-        return self.method is not None and self.method.reach_of(self.tensor) == "tensor"
+        return self.work.reach == "tensor"
 
     def bytes_read(self, elements: int) -> int:
         """Bytes that so many elements take in all the rows."""

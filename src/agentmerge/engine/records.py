@@ -20,7 +20,7 @@ from agentmerge.survey.rounding import Rounding, RoundingCounts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentmerge.analysis.models import Findings
+    from agentmerge.analysis.rows import Findings
     from agentmerge.engine.plan import Plan
     from agentmerge.survey.statistic import Survey
 
@@ -29,7 +29,7 @@ def summary_of(plan: Plan, survey: Survey) -> SurveySummary:
     """Counts and scales in words."""
     method = plan.recipe.method
     counts = survey.total(method.overlap)
-    return SurveySummary.of(plan.names, counts, method.agent_scales(survey), method.overlap.threshold)
+    return SurveySummary.of(plan.names, counts, method.told(survey, plan.names).scales, method.overlap.threshold)
 
 
 def findings_of_survey(plan: Plan, survey: Survey) -> Findings | None:
@@ -52,7 +52,8 @@ def record_of(plan: Plan, survey: Survey, after: Survey, notes: Sequence[Note], 
     """
     overlap, method = survey.total(plan.recipe.method.overlap), plan.recipe.method
     counts = _all_rounding(plan, after)
-    scales = method.agent_scales(survey)
+    told = method.told(survey, plan.names)
+    scales = told.scales
     rescaled = [
         plan.weights[t] != 1 or scales is None or scales[t] != 1 or len(plan.methods) > 1
         for t in range(len(plan.names))
@@ -66,12 +67,12 @@ def record_of(plan: Plan, survey: Survey, after: Survey, notes: Sequence[Note], 
         rounding={
             name: AgentRounding.of(t, overlap, counts, rescaled=rescaled[t]) for t, name in enumerate(plan.names)
         },
-        learned=method.learned(survey, plan.names),
+        learned=dict(told.learned),
         retention=_retention(plan, after),
         findings=findings_of_survey(plan, survey),
         tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
         output=output_facts(plan),
-        warnings=[*map(str, (*plan.notes, *notes, *_copied_notes(plan, after))), *method.advice(survey)],
+        warnings=list(map(str, (*plan.notes, *notes, *_copied_notes(plan, after), *told.notes))),
         timing=timing,
     )
 

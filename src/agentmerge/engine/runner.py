@@ -54,6 +54,8 @@ class Unit:
     job: Job
     block: Block
     lacking: tuple[int, ...]
+    alone: bool
+    """Whether it needs all processors."""
 
     @property
     def nbytes(self) -> int:
@@ -64,12 +66,12 @@ class Unit:
 class Progress:
     """What a pass has finished, by keeper: the work that is left, and the place where results are collected."""
 
-    def __init__(self, plan: Plan, pass_: Pass, watch: Watch) -> None:
+    def __init__(self, plan: Plan, pass_: Pass, survey: Survey, watch: Watch) -> None:
         """Find out what earlier runs finished, and tell the watch what is left."""
         self._plan, self._pass, self._watch = plan, pass_, watch
         self._ledgers = [
             Ledger(_phase(pass_, asked), asked, keeper.entries if keeper else (), keeper.commit if keeper else None)
-            for keeper, asked in zip(pass_.keepers, pass_.questions(), strict=True)
+            for keeper, asked in zip(pass_.keepers, pass_.questions(survey), strict=True)
         ]
         size = block_size(plan)
         self.units = [unit for job in pass_.jobs for unit in self._left(job, size)]
@@ -77,10 +79,10 @@ class Progress:
         watch.begin(pass_.name, sum(unit.nbytes for unit in self.units))
 
     def _left(self, job: Job, size: int) -> Iterator[Unit]:
-        done = [ledger.done(job.name) for ledger in self._ledgers]
+        done, alone = [ledger.done(job.name) for ledger in self._ledgers], self._pass.alone(job)
         for start, stop, lacking in gaps(done, job.tensor.elements):
             for block in blocks(job, size, start, stop):
-                yield Unit(job, block, lacking)
+                yield Unit(job, block, lacking, alone)
 
     def collect(self, finished: Iterable[tuple[Unit, list[Answers]]]) -> tuple[Survey, ...]:
         """Judge, keep and report every result as it comes; commit now and then, and at the end whatever happens.
@@ -135,7 +137,7 @@ def do_unit(
         if mine.method is None:
             stored, found = copied(mine, stack)
         else:
-            stored, found = merged(mine, stack, survey, buffers, pass_.after(output.plan, mine.method))
+            stored, found = merged(mine, stack, survey, buffers, pass_.after(output.plan, mine.method, survey))
         for place in mine.places:
             output.sink.write(place, block.start, stored)
         answers.append({**seen, **found})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.errors import SurveyError, Where, role_of
+from agentmerge.methods.base import before_merging
 from agentmerge.record import ProbeRecord
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.statistic import Survey
@@ -37,7 +38,7 @@ def adopt_survey(plan: Plan) -> Survey:
     saved = ProbeRecord.load(path)
     _check_sources(plan, saved, path)
     for method in plan.methods:
-        for statistic in (method.overlap, *method.ask(survey)):
+        for statistic in (method.overlap, *before_merging(method.ask(survey))):
             if statistic.key in saved.answers:
                 with _readable(path):
                     survey.adopt(statistic, saved.answers[statistic.key])

@@ -1,8 +1,9 @@
-"""What a merging method is: a frozen value of its own settings that asks, then merges. Knows no files."""
+"""What a merging method is: a frozen value of its own settings that asks, then merges."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -11,20 +12,83 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from agentmerge.errors import RecipeError, complaints
 from agentmerge.frozen import Settings
 from agentmerge.survey.overlap import THRESHOLD, Overlap
+from agentmerge.survey.statistic import AfterStatistic, Statistic
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from agentmerge.errors import Note, Problem
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.rounding import RoundingCounts
-    from agentmerge.survey.statistic import AfterStatistic, Statistic, Survey
+    from agentmerge.survey.statistic import Foldable, Survey
     from agentmerge.tensors import Array, Cast, Stack, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a method learns from its recipe beside its own settings."""
+
+    seed: int
+    """Of a random method that has none of its own."""
+    weights: Mapping[str, float]
+    """Every agent's weight by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What merging one tensor takes."""
+
+    reach: Literal["element", "tensor"] = "element"
+    """What one call of `merge` must see: any block of elements, or the whole tensor."""
+    flop: float = 0.0
+    """0 where reading takes longer than computing."""
+    bytes: int = 0
+    """Memory beside the blocks."""
+    alone: bool = False
+    """Whether it needs all processors and much memory: the engine then does one such tensor at a time."""
+    device: str = "cpu"
+    """Where the `flop` are done: "cpu", or the name of an accelerator."""
+    problem: Problem | None = None
+    """Why it can't be done on this machine; a merge is refused before it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a method tells about a merge; whatever its survey does not hold yet, as in a probe, is left out."""
+
+    scales: tuple[float, ...] | None = None
+    """Lambda of every agent; None where the method has no one number per agent, or does not know it yet."""
+    learned: Mapping[str, Any] = field(default_factory=dict)
+    """What it found out about the agents, as JSON data."""
+    notes: tuple[Note, ...] = ()
+    """What only the finished merge can show."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dilution:
+    """What a method makes of each agent's change, as far as a full probe can tell; NaN where it can't."""
+
+    multiplier: Array
+    """Of an element that only this agent changed, on average; float64 [agents]."""
+    retention: Array
+    """<merged - base, tau> / <tau, tau> before the output cast; float64 [agents]."""
+    note: str
+    """What the numbers come from."""
+    linear: bool = False
+    """Whether merged - base is linear in the task vectors, so that what they are on average it is, too."""
+
+    @classmethod
+    def unknown(cls, agents: int, note: str) -> Self:
+        """No number at all."""
+        return cls(np.full(agents, np.nan), np.full(agents, np.nan), note)
 
 
 class MergeMethod(Settings, ABC):
     """A merging rule and its settings; subclass it, give it a `name` Literal field, and register it.
 
-    The engine folds what `ask` returns until it returns nothing, then calls `merge` on every stack.
+    The engine folds the statistics that `ask` returns until it returns none, then calls `merge` on every stack.
     """
 
     model_config = ConfigDict(validate_default=True)
@@ -39,52 +103,72 @@ class MergeMethod(Settings, ABC):
     name: str
     """The name in a recipe; every method narrows it to a Literal of its own names."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _with_preset(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "name" not in data:
-            return data
-        name = cls.aliases.get(data["name"], data["name"])
-        return {**cls.presets.get(name, {}), **data, "name": name}
+    def bind(self, context: Context) -> Self:
+        """This method in a recipe: with the recipe's seed where it is random and has none of its own.
+
+        Raises:
+            RecipeError: the settings do not fit the agents.
+        """
+        return self
+
+    @property
+    def reads(self) -> tuple[Literal["importance"], ...]:
+        """What is read beside the weights: () or ("importance",), which is in `Stack.extra` then."""
+        return ()
+
+    @property
+    def overlap(self) -> Overlap:
+        """The overlap counts that every record reports, at the method's threshold where it has one."""
+        return Overlap()
+
+    def work(self, tensor: TensorSpec, agents: int) -> Work:
+        """What merging this tensor of so many agents takes."""
+        return Work()
+
+    def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
+        """What this method must know, and the survey does not hold yet; it may be asked several times.
+
+        Returns:
+            Statistics, which are folded before it merges: it is ready when none is left. And AfterStatistics, which are
+            answered while it merges and are for `told` alone.
+        """
+        return ()
+
+    @abstractmethod
+    def merge(self, stack: Stack, survey: Survey) -> Array:
+        """The merged elements of one stack: pure, float32 [n], the definition in numpy."""
+
+    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+        """Merge, cast into `out` and count the rounding in one pass; None when no kernel fits this stack.
+
+        A kernel is an optimisation: it equals `merge`, `Cast.apply` and `observe_rounding` bit for bit.
+        """
+        return None
+
+    def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
+        """What the record and its reader are told.
+
+        Args:
+            survey: all answers there are; after a probe, those of the first fold alone.
+            names: of the agents, in the order of the answers.
+        """
+        return Told()
+
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """What this method would make of each agent's change, told before any merge, agents of equal weight.
+
+        Args:
+            names: of the agents.
+            counts: the overlap over all merged elements.
+            energy: sums of squares and products, of a sample.
+        """
+        return Dilution.unknown(len(names), "the method does not say")
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """The names this class answers to, aliases left out."""
         annotation = cls.model_fields["name"].annotation
         return tuple(getattr(annotation, "__args__", ()))
-
-    def reach_of(self, tensor: TensorSpec) -> Literal["element", "tensor"]:
-        """What one call of `merge` must see of this tensor: any block of elements, or all of it."""
-        return "element"
-
-    def cost(self, tensor: TensorSpec, agents: int) -> float:
-        """FLOP of merging this tensor of so many agents; 0 where reading it takes longer than computing."""
-        return 0.0
-
-    def working_bytes(self, tensor: TensorSpec, agents: int) -> int:
-        """Memory that merging this tensor takes beside its blocks, once however many workers there are."""
-        return 0
-
-    def accelerated(self) -> bool:
-        """Whether what `cost` counts runs on a GPU here; RecipeError where the settings want one that is not there."""
-        return False
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """What is read beside the weights: () or ("importance",)."""
-        return ()
-
-    def check(self, weights: Mapping[str, float]) -> None:
-        """Raise RecipeError where the settings do not fit the agents, given as name to weight."""
-
-    def seeded(self, seed: int) -> Self:
-        """This method with the recipe's seed, where it is random and has none of its own."""
-        return self
-
-    @property
-    def overlap(self) -> Overlap:
-        """The overlap counts that every record reports, at the method's threshold where it has one."""
-        return Overlap()
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any], where: str = "method") -> Self:
@@ -102,36 +186,13 @@ class MergeMethod(Settings, ABC):
         """This method with some settings replaced, checked again; raises as `parse` does."""
         return self.parse({**self.model_dump(), **settings}, where)
 
-    def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
-        """The statistics that must still be folded; () when ready to merge. It may be asked several times."""
-        return ()
-
-    @abstractmethod
-    def merge(self, stack: Stack, survey: Survey) -> Array:
-        """The merged elements of one stack: pure, float32 [n], the definition in numpy."""
-
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
-        """Merge, cast into `out` and count the rounding in one pass; None when no kernel fits this stack.
-
-        A kernel is an optimisation: it equals `merge`, `Cast.apply` and `observe_rounding` bit for bit.
-        """
-        return None
-
-    def after(self) -> tuple[AfterStatistic[Any], ...]:
-        """What to fold over the stored result, for `learned` and `advice`; kernels serve only where it has one too."""
-        return ()
-
-    def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
-        """What the method found out about the agents, as JSON data for the record."""
-        return {}
-
-    def advice(self, survey: Survey) -> list[str]:
-        """Warnings that only the finished merge can give."""
-        return []
-
-    def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
-        """Lambda of every agent for the record; None where the method has no one number per agent."""
-        return None
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "name" not in data:
+            return data
+        name = cls.aliases.get(data["name"], data["name"])
+        return {**cls.presets.get(name, {}), **data, "name": name}
 
 
 class Selecting(MergeMethod):
@@ -144,6 +205,16 @@ class Selecting(MergeMethod):
     def overlap(self) -> Overlap:
         """The counts at this threshold."""
         return Overlap(threshold=self.threshold)
+
+
+def before_merging(asked: Iterable[Foldable[Any]]) -> tuple[Statistic[Any], ...]:
+    """Of what a method asks, what must be folded before it merges; () when it is ready."""
+    return tuple(question for question in asked if isinstance(question, Statistic))
+
+
+def while_merging(asked: Iterable[Foldable[Any]]) -> tuple[AfterStatistic[Any], ...]:
+    """Of what a method asks, what is answered while it merges."""
+    return tuple(question for question in asked if isinstance(question, AfterStatistic))
 
 
 def added(base: Array, update: Array) -> Array:

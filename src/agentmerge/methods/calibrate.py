@@ -1,4 +1,4 @@
-"""Calibrate: scale any merge so that, on average, the agents keep as much of their change as asked. Knows no files.
+"""Calibrate: scale any merge so that, on average, the agents keep as much of their change as asked.
 
     retention[t] = <merged - base, tau[t]> / <tau[t], tau[t]>, over all merged elements
     s            = retention / mean over t of retention[t]
@@ -14,15 +14,15 @@ the record says by how much.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from agentmerge.errors import DataError
+from agentmerge.errors import DataError, Note
 from agentmerge.kernels.call import STRETCHED, Rule
-from agentmerge.methods.base import added
+from agentmerge.methods.base import Dilution, added, before_merging
 from agentmerge.methods.kernel import PIECE, in_pieces, merge_by
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.survey.retention import StoredRetention, mean_retention, retention_by_kernel, retention_sums, retentions
@@ -31,11 +31,13 @@ from agentmerge.survey.sums import SumsOverLeaves, TreeSums
 from agentmerge.tensors import Cast, as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from agentmerge.methods.base import MergeMethod
+    from agentmerge.methods.base import MergeMethod, Told
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.rounding import RoundingCounts
-    from agentmerge.survey.statistic import AfterStatistic
+    from agentmerge.survey.statistic import Foldable
     from agentmerge.tensors import Array, Stack, TensorSpec
 
 TOLERANCE = 0.02
@@ -53,23 +55,16 @@ class Calibrate(Wrapper):
     retention: float = Field(default=1.0, gt=0)
     """Mean over the agents of <merged - base, tau> / <tau, tau>, before the output cast."""
 
-    def seeded(self, seed: int) -> Self:
-        """The inner method with the recipe's seed."""
-        return self.model_copy(update={"then": self.then.seeded(seed)})
-
-    def reach_of(self, tensor: TensorSpec) -> Literal["element", "tensor"]:
-        """As far as the inner method's."""
-        return self.then.reach_of(tensor)
-
-    def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
-        """What the inner method asks; once it is ready, the retention of its merge."""
-        if asked := self.then.ask(survey):
-            return asked
-        return () if survey.knows(self._kept(survey)) else (self._kept(survey),)
+    def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
+        """What the inner method asks; once it is ready, the retention of its merge; and that of what is stored."""
+        asked = super().ask(survey)
+        if not before_merging(asked) and not survey.knows(self._kept(survey)):
+            asked = (*asked, self._kept(survey))
+        return (*asked, StoredRetention())
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The inner merge, its distance from the base scaled, float32 [n]."""
-        update = self.then.merge(stack, survey) - as_float32(stack.base)
+        update = super().merge(stack, survey) - as_float32(stack.base)
         return added(stack.base, np.float32(self.scale(survey)) * update)
 
     def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
@@ -94,41 +89,42 @@ class Calibrate(Wrapper):
             return 1.0
         if mean <= 0:
             raise DataError(
-                f"calibrate: the agents' mean retention under '{self.then.name}' is {mean:.3g}, expected more than 0: "
-                "the merge moves away from what they learned. Choose another inner method."
+                f"calibrate: the agents' mean retention under '{self.then.name}' is {mean:.3g}",
+                expected="more than 0: the merge moves away from what they learned",
+                todo="Choose another inner method.",
             )
         return self.retention / mean
 
-    def after(self) -> tuple[AfterStatistic[Any], ...]:
-        """The retention of what was stored."""
-        return (StoredRetention(),)
-
-    def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
-        """The scale, and each agent's retention under the inner method, after the scale and as stored."""
+    def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
+        """Lambda times s; s, and each agent's retention under the inner method, after the scale and as stored."""
+        inner = super().told(survey, names)
+        if not survey.knows(self._kept(survey)):
+            return replace(inner, scales=None)
         before, scale = retentions(survey.total(self._kept(survey))), self.scale(survey)
-        found = {"before": before, "after": [value if value is None else value * scale for value in before]}
+        kept = {"before": before, "after": [value if value is None else value * scale for value in before]}
+        notes = inner.notes
         if survey.knows(StoredRetention()):
-            found["stored"] = retentions(survey.total(StoredRetention()))
-        retention = {key: dict(zip(names, values, strict=True)) for key, values in found.items()}
-        return {**self.then.learned(survey, names), "calibration_scale": scale, "retention": retention}
+            kept["stored"] = retentions(survey.total(StoredRetention()))
+            notes = (*self._undone(mean_retention(kept["stored"])), *notes)
+        retention = {key: dict(zip(names, values, strict=True)) for key, values in kept.items()}
+        learned = {**inner.learned, "calibration_scale": scale, "retention": retention}
+        scales = None if inner.scales is None else tuple(scale * value for value in inner.scales)
+        return replace(inner, scales=scales, learned=learned, notes=notes)
 
-    def advice(self, survey: Survey) -> list[str]:
-        """Say so when the output cast undid the scale."""
-        stored = mean_retention(retentions(survey.total(StoredRetention())))
+    def _undone(self, stored: float | None) -> list[Note]:
+        """What is said where the output cast undid the scale."""
         if stored is None or abs(stored - self.retention) <= TOLERANCE * self.retention:
-            return self.then.advice(survey)
-        return [
-            f"calibrate: the output cast left a mean retention of {stored:.3f} instead of {self.retention:g}; "
-            "use --rounding stochastic or --dtype float32",
-            *self.then.advice(survey),
-        ]
+            return []
+        found = f"calibrate: the output cast left a mean retention of {stored:.3f} instead of {self.retention:g};"
+        return [Note(found, "use --rounding stochastic or --dtype float32")]
 
-    def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
-        """The inner method's times the common scale; None while that is not folded, as in a probe."""
-        inner = self.then.agent_scales(survey)
-        if inner is None or not survey.knows(self._kept(survey)):
-            return None
-        return tuple(scale * self.scale(survey) for scale in inner)
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """The inner method's times s, where its retention is known."""
+        inner = super().dilution(names, counts, energy)
+        known = np.isfinite(inner.retention).any()
+        scale = self.retention / np.nanmean(inner.retention) if known else np.nan
+        note = f"{self.then.name.upper()} to mean retention {self.retention:g}"
+        return Dilution(inner.multiplier * scale, inner.retention * scale, note, inner.linear)
 
     def _kept(self, survey: Survey) -> InnerRetention:
         return InnerRetention(json.dumps(self.then.model_dump(mode="json"), sort_keys=True), self.then, survey)
@@ -148,13 +144,17 @@ class InnerRetention(SumsOverLeaves, Statistic[TreeSums]):
         """By the method's settings."""
         return f"InnerRetention {self.settings}"
 
+    def alone(self, tensor: TensorSpec, agents: int) -> bool:
+        """As the method whose merge it is."""
+        return bool(self.method.work(tensor, agents).alone)
+
     def observe(self, stack: Stack) -> TreeSums:
         """Merge one stack and sum."""
         return retention_sums(stack, self.method.merge(stack, self.survey))
 
     def fused(self, stack: Stack) -> TreeSums | None:
         """The same by kernels, piece by piece; a method that must see a tensor whole gets it whole."""
-        if self.method.reach_of(stack.block.tensor) == "tensor":
+        if self.method.work(stack.block.tensor, len(stack.agents)).reach == "tensor":
             return self.observe(stack)
         total = TreeSums(2 * len(stack.agents))
         for piece in stack.pieces(PIECE):
@@ -168,7 +168,7 @@ class InnerRetention(SumsOverLeaves, Statistic[TreeSums]):
 
 def inner_merge(method: MergeMethod, stack: Stack, survey: Survey) -> Array | None:
     """What the method's kernel merges, float32 [n]; None where it has none for a piece of this tensor."""
-    if method.reach_of(stack.block.tensor) == "tensor":
+    if method.work(stack.block.tensor, len(stack.agents)).reach == "tensor":
         return None
     merged = np.empty(stack.base.size, np.float32)
     return None if method.fused(stack, survey, Cast("F32"), merged) is None else merged

@@ -22,6 +22,7 @@ import numpy as np
 from pydantic import Field
 
 from agentmerge.kernels import cpu
+from agentmerge.methods.base import Dilution, before_merging
 from agentmerge.methods.kernel import PIECE, in_pieces
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.randomness import random_bits, stream_key
@@ -30,9 +31,29 @@ from agentmerge.survey.statistic import Statistic, Survey
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agentmerge.methods.base import Context, Told
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.rounding import RoundingCounts
-    from agentmerge.survey.statistic import AfterStatistic, Foldable
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.survey.statistic import Foldable
+    from agentmerge.tensors import Array, Cast, Stack, TensorSpec
+
+
+def dropped(tau: Array, keys: Sequence[tuple[int, int]], density: float, start: int) -> Array:
+    """The definition: task vectors float32 [agents, n] dropped and rescaled, by a Philox key of each agent."""
+    result = np.empty_like(tau)
+    for t, key in enumerate(keys):
+        keep = random_bits(key, start, tau.shape[1]) < density * 2.0**32
+        result[t] = np.where(keep, tau[t] / np.float32(density), np.float32(0))
+    return result
+
+
+def drop(stack: Stack, density: float, seed: int) -> Stack:
+    """The stack with task vectors dropped and rescaled."""
+    keys = [stream_key(seed, "dare", name, stack.block.tensor.name) for name in stack.names]
+    if cpu.supports(stack.base, stack.agents):
+        return replace(stack, tau=cpu.drop(stack.base, stack.agents, keys, density, stack.block.start, stack.tau))
+    return replace(stack, tau=dropped(stack.task_vectors(), keys, density, stack.block.start))
 
 
 class Dare(Wrapper):
@@ -48,20 +69,24 @@ class Dare(Wrapper):
     seed: int | None = Field(default=None, ge=0, lt=2**64)
     """Of the draws; null takes the recipe's."""
 
-    def seeded(self, seed: int) -> Self:
+    def bind(self, context: Context) -> Self:
         """With the recipe's seed, unless it has one."""
-        found = self if self.seed is not None else self.model_copy(update={"seed": seed})
-        return found.model_copy(update={"then": found.then.seeded(seed)})
+        bound = super().bind(context)
+        return bound if self.seed is not None else bound.model_copy(update={"seed": context.seed})
 
-    def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
-        """What the inner method asks, of the dropped task vectors."""
-        asked = self.then.ask(self._inner(survey))
-        return asked if self.density == 1 else tuple(Dropped(s, self.density, self.seed or 0) for s in asked)
+    def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
+        """What the inner method asks, of the dropped task vectors.
+
+        What it asks of the stored result is left out where anything is dropped: it would be about its own task vectors.
+        """
+        asked = super().ask(survey)
+        if self.density == 1:
+            return asked
+        return tuple(Dropped(statistic, self.density, self.seed or 0) for statistic in before_merging(asked))
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The inner method on the dropped task vectors, float32 [n]."""
-        dropped = stack if self.density == 1 else drop(stack, self.density, self.seed or 0)
-        return self.then.merge(dropped, self._inner(survey))
+        return super().merge(stack if self.density == 1 else drop(stack, self.density, self.seed or 0), survey)
 
     def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
         """The inner method's kernel on the dropped task vectors."""
@@ -74,40 +99,29 @@ class Dare(Wrapper):
 
         return in_pieces(self, stack, out, fused)
 
-    def after(self) -> tuple[AfterStatistic[Any], ...]:
-        """The inner method's where nothing is dropped: what it asks after is about its own task vectors."""
-        return self.then.after() if self.density == 1 else ()
+    def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
+        """What the inner method tells of the dropped task vectors; a kept element is divided by the density besides.
 
-    def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
-        """The inner method's, where a fold told them; a kept element is divided by the density besides."""
-        folded = self.density == 1 or self.then.ask(Survey())
-        return self.then.agent_scales(self._inner(survey)) if folded else None
+        A scale that it knows without a fold is none here: it is not what becomes of an element.
+        """
+        told = super().told(survey, names)
+        measured = self.density == 1 or before_merging(self.then.ask(Survey()))
+        return told if measured else replace(told, scales=None)
 
-    def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
-        """The inner method's."""
-        return self.then.learned(self._inner(survey), names)
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """The inner method's on average where it is linear; what others make of dropped task vectors is not known."""
+        inner = super().dilution(names, counts, energy)
+        if self.density == 1:
+            return inner
+        if not inner.linear:
+            return Dilution.unknown(len(names), "depends on what is dropped")
+        kept = ", ".join(dict.fromkeys(f"{multiplier / self.density:.3g}" for multiplier in inner.multiplier))
+        return replace(inner, note=f"on average; {kept} where kept, else 0")
 
     def _inner(self, survey: Survey) -> Survey:
         if self.density == 1:
             return survey
         return survey.derived(self, lambda: DroppedSurvey(survey, self.density, self.seed or 0))
-
-
-def drop(stack: Stack, density: float, seed: int) -> Stack:
-    """The stack with task vectors dropped and rescaled."""
-    keys = [stream_key(seed, "dare", name, stack.block.tensor.name) for name in stack.names]
-    if cpu.supports(stack.base, stack.agents):
-        return replace(stack, tau=cpu.drop(stack.base, stack.agents, keys, density, stack.block.start, stack.tau))
-    return replace(stack, tau=dropped(stack.task_vectors(), keys, density, stack.block.start))
-
-
-def dropped(tau: Array, keys: Sequence[tuple[int, int]], density: float, start: int) -> Array:
-    """The definition: task vectors float32 [agents, n] dropped and rescaled, by a Philox key of each agent."""
-    result = np.empty_like(tau)
-    for t, key in enumerate(keys):
-        keep = random_bits(key, start, tau.shape[1]) < density * 2.0**32
-        result[t] = np.where(keep, tau[t] / np.float32(density), np.float32(0))
-    return result
 
 
 @dataclass(frozen=True)
@@ -127,6 +141,10 @@ class Dropped(Statistic[Any]):
     def key(self) -> str:
         """The inner key and the draw."""
         return f"Dropped {json.dumps([self.density, self.seed])} {self.inner.key}"
+
+    def alone(self, tensor: TensorSpec, agents: int) -> bool:
+        """As the inner one."""
+        return self.inner.alone(tensor, agents)
 
     def observe(self, stack: Stack) -> Any:
         """The inner answer for the dropped stack."""
@@ -167,7 +185,7 @@ class DroppedSurvey(Survey):
 
     def knows(self, statistic: Foldable[Any]) -> bool:
         """Whether it has been folded over the dropped task vectors."""
-        return self._survey.knows(self._dropped(statistic))
+        return isinstance(statistic, Statistic) and self._survey.knows(self._dropped(statistic))
 
     def total(self, statistic: Foldable[Any]) -> Any:
         """The answer over the dropped task vectors."""

@@ -1,4 +1,4 @@
-"""Fisher merging: a mean weighted by how much each agent's own data depends on each element. Knows no files.
+"""Fisher merging: a mean weighted by how much each agent's own data depends on each element.
 
 "Merging Models with Fisher-Weighted Averaging", https://arxiv.org/abs/2111.09832.
 
@@ -24,18 +24,40 @@ from pydantic import Field
 
 from agentmerge.kernels import cpu, folds
 from agentmerge.kernels.call import FISHER, Rule
-from agentmerge.methods.base import MergeMethod, added
+from agentmerge.methods.base import Dilution, MergeMethod, added
 from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.statistic import Statistic
 from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_of, tree_sums
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Cast, Stack
+
+
+def fisher_mean(importances: Sequence[Array], taus: Array, coefficients: Array, floor: float) -> Array:
+    """Sum of f[t] * tau[t] / sum of f[t], float32 [n], in the agents' order; 0 where nothing is important.
+
+    Args:
+        importances: [n] of each agent, in any stored dtype.
+        taus: task vectors, float32 [agents, n].
+        coefficients: float32 [agents].
+        floor: added to every importance.
+    """
+    total, divisor = np.zeros((2, taus.shape[1]), np.float32)
+    important = np.zeros(taus.shape[1], np.bool_)
+    for raw, tau, coefficient in zip(importances, taus, coefficients, strict=True):
+        importance = as_float32(raw)
+        factor = coefficient * (importance + np.float32(floor))
+        total += factor * tau
+        divisor += factor
+        important |= importance != 0
+    return np.where(important, total / np.where(divisor == 0, np.float32(1), divisor), np.float32(0))
 
 
 class Fisher(MergeMethod):
@@ -52,7 +74,7 @@ class Fisher(MergeMethod):
     """Added to every importance."""
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[Literal["importance"], ...]:
         """The agents' importance."""
         return ("importance",)
 
@@ -62,23 +84,19 @@ class Fisher(MergeMethod):
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]; sums run over the agents in sorted-name order."""
-        total, divisor = np.zeros((2, stack.base.size), np.float32)
-        important = np.zeros(stack.base.size, np.bool_)
         coefficients = self._coefficients(stack, survey)
-        for raw, tau, coefficient in zip(stack.extra["importance"], stack.task_vectors(), coefficients, strict=True):
-            importance = as_float32(raw)
-            factor = coefficient * (importance + np.float32(self.floor))
-            total += factor * tau
-            divisor += factor
-            important |= importance != 0
-        mean = total / np.where(divisor == 0, np.float32(1), divisor)
-        return added(stack.base, np.where(important, np.float32(self.scale) * mean, np.float32(0)))
+        mean = fisher_mean(stack.extra["importance"], stack.task_vectors(), coefficients, self.floor)
+        return added(stack.base, np.float32(self.scale) * mean)
 
     def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
         """The same in one compiled pass."""
         coefficients, threshold = self._coefficients(stack, survey), self.overlap.threshold
         rule = Rule(FISHER, threshold=threshold, scale=self.scale, floor=self.floor, weight=coefficients)
         return merge_by(rule, stack, cast, out, stack.extra["importance"])
+
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """A full probe reads no importance."""
+        return Dilution.unknown(len(names), "depends on the importance of each element")
 
     def _coefficients(self, stack: Stack, survey: Survey) -> Array:
         weight = stack.weight()

@@ -45,7 +45,7 @@ def in_pieces(
 
     None where it is None, or where the method must see more than a piece.
     """
-    if method.reach_of(stack.block.tensor) == "tensor":
+    if method.work(stack.block.tensor, len(stack.agents)).reach == "tensor":
         return None
     counts, rounding = RoundingCounts.zero(len(stack.agents)), Rounding()
     with np.errstate(all="ignore"):

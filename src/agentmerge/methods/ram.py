@@ -1,4 +1,4 @@
-"""RAM, RAM+ and RAM+s: average what agents share, keep what is unique, rescale it. Knows no files.
+"""RAM, RAM+ and RAM+s: average what agents share, keep what is unique, rescale it.
 
 "Behavior Knowledge Merge in Reinforced Agentic Models", https://arxiv.org/abs/2601.13572, sections 4.1 to 4.3.
 
@@ -11,9 +11,9 @@
               = base[i] + lambda[t] * tau[t, i]                          c[i] = 1, changed by t
               = base[i] + (sum of tau[t, i] over the agents that changed it) / c[i]      c[i] >= 2
 
-Beyond the paper, all off by default: `shared` and `shared_power` (see shared.py), the agents' weights (tau becomes
+Beyond the paper, all off by default: `shared` and `shared_power` (see ram_shared.py), the agents' weights (tau becomes
 weight * tau after the threshold test), and rescale "auto", which solves the paper's equation 5 with measured energies
-(see energies.py) instead of a guessed r:
+(see ram_energies.py) instead of a guessed r:
 
     lambda[t] = 1 + (E_shared[t] - P_shared[t]) / E_unique[t], at most `bound`
 
@@ -32,22 +32,64 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from agentmerge.errors import RecipeError
+from agentmerge.errors import RecipeError, Where
 from agentmerge.kernels.call import RAM, RAM_FIELDS
-from agentmerge.methods.base import Selecting
-from agentmerge.methods.energies import Energies, scales_from
+from agentmerge.methods.base import Dilution, Selecting, Told
 from agentmerge.methods.kernel import merge_by
-from agentmerge.methods.shared import Shared, shared_rule, shared_update
+from agentmerge.methods.ram_energies import Energies, balanced_scales, scales_from
+from agentmerge.methods.ram_shared import Shared, shared_rule, shared_update
 from agentmerge.survey.overlap import OverlapCounts, changed_mask
 from agentmerge.survey.sums import TreeSums
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Statistic, Survey
     from agentmerge.tensors import Array, Cast, Stack
+
+CLIP = 2.0
+"""The paper's alpha."""
+
+
+def linear_scales(counts: OverlapCounts, rescale: float, clip: float) -> tuple[float, ...]:
+    """lambda[t] = 1 + rescale * clip(rho[t], 0, clip), float64; rounded to float32 once when it is applied."""
+    return tuple(1 + rescale * min(ratio, clip) for ratio in counts.ratio)
+
+
+def soft_scales(counts: OverlapCounts, rescale: float) -> tuple[float, ...]:
+    """lambda[t] = 1 + rescale * shared[t] / (shared[t] + unique[t]), float64; 1 where the agent changed nothing."""
+    pairs = zip(counts.shared, counts.changed, strict=True)
+    return tuple(1 + rescale * (shared / changed if changed else 0.0) for shared, changed in pairs)
+
+
+def merged_by_ram(stack: Stack, threshold: float, scale: Array, shared_by: Callable[[Array, Array], Array]) -> Array:
+    """The three cases of the file's head, float32 [n]; sums run over the agents in sorted-name order.
+
+    Args:
+        stack: base, agents and their weights.
+        threshold: beyond which an element is changed.
+        scale: lambda, float32 [agents]; where it and the weight are 1, an agent's own value is taken.
+        shared_by: gives a shared element's update from updates float32 and changed bool, [agents, n] each.
+    """
+    base, tau, weight = as_float32(stack.base), stack.task_vectors(), stack.weight()
+    changed, updates = changed_mask(tau, threshold), weight[:, None] * tau
+    count, unique = changed.sum(axis=0), base
+    for t in range(len(stack.agents)):
+        own = stack.values(t) if scale[t] == 1 and weight[t] == 1 else base + scale[t] * updates[t]
+        unique = np.where(changed[t], own, unique)
+    return np.where(count == 0, base, np.where(count == 1, unique, base + shared_by(updates, changed)))
+
+
+def mean_of_changes(updates: Array, changed: Array) -> Array:
+    """(sum of tau[t, i] over the agents that changed it) / c[i], float32 [n]; 0 where c is 0."""
+    total = np.zeros(updates.shape[1], np.float32)
+    for update, taken in zip(updates, changed, strict=True):
+        total += np.where(taken, update, np.float32(0))
+    count: Array = np.maximum(changed.sum(axis=0), 1).astype(np.float32)
+    return total / count
 
 
 class Ram(Selecting):
@@ -74,7 +116,7 @@ class Ram(Selecting):
     name: Literal["ram", "ram_plus", "ram_plus_soft", "ram_plus_auto"] = "ram_plus"
     rescale: Annotated[float, Field(ge=0)] | Literal["auto"] = 0.1
     """r: how much a unique element is amplified per unit of the overlap-unique ratio; "auto" measures it instead."""
-    clip: float = Field(default=2.0, ge=0)
+    clip: float = Field(default=CLIP, ge=0)
     """alpha: the largest overlap-unique ratio that counts; the soft curve and "auto" need none."""
     curve: Literal["linear", "soft"] = "linear"
     """linear: rescale * min(rho, clip). soft: rescale * shared / changed."""
@@ -88,48 +130,24 @@ class Ram(Selecting):
     bound: float | None = Field(default=None, ge=0)
     """The largest lambda of rescale "auto"; null for none."""
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.shared_power != 1 and self.shared not in ("mean", "elect"):
-            raise RecipeError(f"shared_power: has no meaning with shared '{self.shared}', which divides by no count.")
-        if self.bound is not None and self.rescale != "auto":
-            raise RecipeError("bound: limits rescale 'auto' only; a numeric rescale is limited by clip.")
-        return self
-
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[Literal["importance"], ...]:
         """The importance, where it weighs the shared elements."""
         return ("importance",) if self.shared == "importance" else ()
-
-    @property
-    def _asks(self) -> Statistic[Any] | None:
-        if self.rescale == "auto":
-            return Energies(self.threshold, self.shared, self.shared_power)
-        return None if self.rescale == 0 else self.overlap
 
     def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
         """The overlap counts or the energies; nothing where nothing is rescaled."""
         return () if self._asks is None or survey.knows(self._asks) else (self._asks,)
 
-    def scales(self, counts: OverlapCounts) -> tuple[float, ...]:
-        """lambda[t] of a numeric rescale, float64; rounded to float32 once when it is applied."""
-        rescale = float(self.rescale)
-        if self.curve == "soft":
-            pairs = zip(counts.shared, counts.changed, strict=True)
-            return tuple(1 + rescale * (shared / changed if changed else 0.0) for shared, changed in pairs)
-        return tuple(1 + rescale * min(ratio, self.clip) for ratio in counts.ratio)
-
     def merge(self, stack: Stack, survey: Survey) -> Array:
-        """The definition, float32 [n]; sums run over the agents in sorted-name order."""
-        scale, weight = self._scales_at(stack, survey), stack.weight()
-        base, tau = as_float32(stack.base), stack.task_vectors()
-        changed, updates = changed_mask(tau, self.threshold), weight[:, None] * tau
-        count, single = changed.sum(axis=0), base
-        for t in range(len(stack.agents)):
-            own = stack.values(t) if scale[t] == 1 and weight[t] == 1 else base + scale[t] * updates[t]
-            single = np.where(changed[t], own, single)
-        shared = base + shared_update(stack, updates, changed, self.shared, self.shared_power)
-        return np.where(count == 0, base, np.where(count == 1, single, shared))
+        """The definition, float32 [n]."""
+
+        def other(updates: Array, changed: Array) -> Array:
+            return shared_update(stack, updates, changed, self.shared, self.shared_power)
+
+        return merged_by_ram(
+            stack, self.threshold, self._scales_at(stack, survey), mean_of_changes if self._takes_means else other
+        )
 
     def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
         """The same in one compiled pass."""
@@ -138,11 +156,64 @@ class Ram(Selecting):
         rule = rule._replace(code=RAM if paper else RAM_FIELDS, limit=self._scales_at(stack, survey))
         return merge_by(rule, stack, cast, out, stack.extra.get("importance", ()))
 
-    def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
-        """lambda[t] over the whole model; None where every tensor has its own."""
+    def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
+        """Lambda over the whole model; none where every tensor has its own."""
         if self._asks is None:
-            return (1.0,) * len(survey.total(self.overlap).exactly)
-        return None if self.scope == "tensor" else self._measured(survey.total(self._asks))
+            return Told(scales=(1.0,) * len(names))
+        if self.scope == "tensor" or not survey.knows(self._asks):
+            return Told()
+        return Told(scales=self._measured(survey.total(self._asks)))
+
+    def scales(self, counts: OverlapCounts) -> tuple[float, ...]:
+        """lambda[t] of a numeric rescale, float64."""
+        if self.curve == "soft":
+            return soft_scales(counts, float(self.rescale))
+        return linear_scales(counts, float(self.rescale), self.clip)
+
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """Lambda, and what of the energy is kept: all of lambda * unique, and of shared what the mean leaves."""
+        unknown = np.full(len(names), np.nan)
+        if self.rescale == "auto":
+            note = "makes up in unique elements for what the mean takes from shared ones"
+            scale = np.array(balanced_scales(energy.unique, energy.shared, energy.kept, self.bound))
+            scale = scale if self._takes_means else unknown
+        else:
+            note, scale = self._scale_in_words(), np.array(self.scales(counts))
+        if self.scope == "tensor" and self._asks is not None:
+            scale = unknown
+        kept = energy.kept if self._takes_means else unknown
+        return Dilution(scale, (scale * energy.unique + kept) / (energy.unique + energy.shared), note)
+
+    def _scale_in_words(self) -> str:
+        if self.rescale == 0:
+            return "unique changes whole, shared ones averaged"
+        curve = "shared / changed" if self.curve == "soft" else f"min(rho, {self.clip:g})"
+        return f"1 + {self.rescale:g} * {curve}"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.shared_power != 1 and self.shared not in ("mean", "elect"):
+            raise RecipeError(
+                f"shared_power: has no meaning with shared '{self.shared}', which divides by no count.",
+                where=Where(path="shared_power"),
+            )
+        if self.bound is not None and self.rescale != "auto":
+            raise RecipeError(
+                "bound: limits rescale 'auto' only; a numeric rescale is limited by clip.", where=Where(path="bound")
+            )
+        return self
+
+    @property
+    def _takes_means(self) -> bool:
+        """Whether a shared element gets what the paper says."""
+        return self.shared == "mean" and self.shared_power == 1
+
+    @property
+    def _asks(self) -> Statistic[Any] | None:
+        """What lambda comes from; None where it is 1."""
+        if self.rescale == "auto":
+            return Energies(self.threshold, self.shared, self.shared_power)
+        return None if self.rescale == 0 else self.overlap
 
     def _measured(self, answer: OverlapCounts | TreeSums) -> tuple[float, ...]:
         return scales_from(answer, self.bound) if isinstance(answer, TreeSums) else self.scales(answer)

@@ -1,4 +1,4 @@
-"""Keep one region of one agent's changes: the ablation of figure 3. Knows no files.
+"""Keep one region of one agent's changes: the ablation of figure 3.
 
 "Behavior Knowledge Merge in Reinforced Agentic Models", https://arxiv.org/abs/2601.13572, section 3 and figure 3.
 
@@ -11,20 +11,22 @@ averaging N agents does. At factor 1 the agent's own value is taken.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from agentmerge.errors import RecipeError, did_you_mean
+from agentmerge.errors import RecipeError, Where, did_you_mean
 from agentmerge.kernels.call import CHANGED, REGION, SHARED, UNIQUE, Rule
-from agentmerge.methods.base import Selecting
+from agentmerge.methods.base import Context, Dilution, Selecting
 from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.overlap import changed_mask
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Cast, Stack
@@ -43,10 +45,12 @@ class Region(Selecting):
     factor: float = 1.0
     """Multiplies them."""
 
-    def check(self, weights: Mapping[str, float]) -> None:
+    def bind(self, context: Context) -> Self:
         """The agent must be one of the recipe's."""
-        if self.agent not in weights:
-            raise RecipeError(f"method.agent: no agent '{self.agent}'.{did_you_mean(self.agent, weights)}")
+        if self.agent not in context.weights:
+            hint = did_you_mean(self.agent, context.weights).strip()
+            raise RecipeError(f"method.agent: no agent '{self.agent}'", todo=hint, where=Where(path="method.agent"))
+        return self
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]."""
@@ -63,3 +67,9 @@ class Region(Selecting):
         agent = stack.names.index(self.agent)
         rule = Rule(REGION, choice=keep, agent=agent, threshold=self.threshold, scale=self.factor)
         return merge_by(rule, stack, cast, out)
+
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """The factor for its own agent's unique elements, unless they are left out."""
+        own = np.array([name == self.agent for name in names])
+        multiplier = np.where(own & (self.keep != "shared"), self.factor, 0.0)
+        return Dilution(multiplier, np.full(len(names), np.nan), f"{self.keep} changes of one agent")

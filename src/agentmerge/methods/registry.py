@@ -1,35 +1,25 @@
-"""From a name to a method: the built-in ones and those of installed packages. Knows no recipes."""
+"""From a name to a method: those of this folder, registered ones, and those of installed packages."""
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import RecipeError, did_you_mean
+from agentmerge import methods as room
+from agentmerge.errors import RecipeError, Where, did_you_mean
 from agentmerge.methods.base import MergeMethod
-from agentmerge.methods.calibrate import Calibrate
-from agentmerge.methods.dare import Dare
-from agentmerge.methods.fisher import Fisher
-from agentmerge.methods.ram import Ram
-from agentmerge.methods.region import Region
-from agentmerge.methods.task_arithmetic import Linear, TaskArithmetic
-from agentmerge.methods.ties import Ties
-from agentmerge.methods.wudi import Wudi
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 GROUP = "agentmerge.methods"
 """Entry point group: each entry names a MergeMethod subclass."""
+ORDER = ("ram", "task_arithmetic", "ties", "dare", "fisher", "wudi", "region", "calibrate")
+"""In which files are listed: the paper's method, what it is compared with, and what is ours. Others follow by name."""
 
-_BUILT_IN: tuple[type[MergeMethod], ...] = (
-    Ram,
-    TaskArithmetic,
-    Linear,
-    Ties,
-    Dare,
-    Fisher,
-    Wudi,
-    Region,
-    Calibrate,
-)
 _registered: dict[str, type[MergeMethod]] = {}
 
 
@@ -54,7 +44,7 @@ def register(method: type[MergeMethod]) -> type[MergeMethod]:
 def known_methods() -> dict[str, type[MergeMethod]]:
     """Every method by each of its names: built in, registered, or of an installed package; built-in ones win."""
     found = _installed() | _registered
-    for method in _BUILT_IN:
+    for method in _built_in():
         found |= dict.fromkeys(method.names(), method)
     return found
 
@@ -66,18 +56,45 @@ def resolve_method(settings: str | dict[str, Any]) -> MergeMethod:
         RecipeError: no or an unknown name; a setting is unknown or out of range.
     """
     if not isinstance(settings, str | dict):
-        raise RecipeError(f"method: expected a name or a mapping with a name, found {settings!r:.80}.")
+        raise RecipeError(
+            f"method: expected a name or a mapping with a name, found {settings!r:.80}.", where=Where(path="method")
+        )
     chosen = {"name": settings} if isinstance(settings, str) else dict(settings)
     name = chosen.get("name")
     if not isinstance(name, str):
-        raise RecipeError(f"method.name: expected the name of a method, found {name!r}.")
+        raise RecipeError(
+            f"method.name: expected the name of a method, found {name!r}.", where=Where(path="method.name")
+        )
     methods = known_methods()
     spellings = {alias: target for m in methods.values() for alias, target in m.aliases.items()}
     chosen["name"] = spellings.get(name, name)
     if chosen["name"] not in methods:
-        hint = did_you_mean(name, methods.keys() | spellings.keys())
-        raise RecipeError(f"method.name: no method '{name}'.{' '.join([hint, *_broken()])}")
+        hint = did_you_mean(name, methods.keys() | spellings.keys()).strip()
+        raise RecipeError(
+            f"method.name: no method '{name}'", todo=" ".join([hint, *_broken()]), where=Where(path="method.name")
+        )
     return methods[chosen["name"]].parse(chosen)
+
+
+@cache
+def _built_in() -> tuple[type[MergeMethod], ...]:
+    """The methods of this folder, each file's in the order in which they stand there."""
+    files = sorted(module.name for module in iter_modules(room.__path__))
+    files.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    modules = [import_module(f"{room.__name__}.{name}") for name in files]
+    return tuple(method for module in modules for method in _methods_in(module))
+
+
+def _methods_in(module: ModuleType) -> list[type[MergeMethod]]:
+    """The classes with names of their own that a module defines; abstract ones have none."""
+    return [
+        found
+        for found in vars(module).values()
+        if isinstance(found, type)
+        and issubclass(found, MergeMethod)
+        and found.__module__ == module.__name__
+        and found.names()
+    ]
 
 
 def _installed() -> dict[str, type[MergeMethod]]:

@@ -1,4 +1,4 @@
-"""Task Arithmetic and the weighted mean: every element of every task vector, times one number. Knows no files.
+"""Task Arithmetic and the weighted mean: every element of every task vector, times one number.
 
 "Editing Models with Task Arithmetic", https://arxiv.org/abs/2212.04089.
 
@@ -12,21 +12,32 @@ two methods are the same up to the last bit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from agentmerge.errors import RecipeError
+from agentmerge.errors import RecipeError, Where
 from agentmerge.kernels.call import LINEAR, Rule
-from agentmerge.methods.base import MergeMethod, added
+from agentmerge.methods.base import Context, Dilution, MergeMethod, added
 from agentmerge.methods.kernel import merge_by
+from agentmerge.survey.profiling import pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Cast, Stack
+
+
+def weighted_sum(stack: Stack) -> Array:
+    """The sum of weight[t] * tau[t] in the agents' order, float32 [n]."""
+    total = np.zeros(stack.base.size, np.float32)
+    for weight, tau in zip(stack.weight(), stack.task_vectors(), strict=True):
+        total += weight * tau
+    return total
 
 
 class TaskArithmetic(MergeMethod):
@@ -49,6 +60,15 @@ class TaskArithmetic(MergeMethod):
         rule = Rule(LINEAR, threshold=self.overlap.threshold, scale=scale, weight=stack.weight())
         return merge_by(rule, stack, cast, out)
 
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """The scale, of a unique element as of any other."""
+        agents, whole = len(names), retention_of_sum(energy)
+        if self.scale is None:
+            note = "scale 1 / N; at scale 1 N times as much"
+            return Dilution(np.full(agents, 1 / agents), whole / agents, note, linear=True)
+        note = "the plain sum" if self.scale == 1 else f"{self.scale:g} times the sum"
+        return Dilution(np.full(agents, self.scale), self.scale * whole, note, linear=True)
+
 
 class Linear(MergeMethod):
     """The weighted mean of the agents."""
@@ -59,11 +79,13 @@ class Linear(MergeMethod):
     normalize: bool = True
     """Divide by the sum of the weights; false adds the weighted task vectors as they are."""
 
-    def check(self, weights: Mapping[str, float]) -> None:
+    def bind(self, context: Context) -> Self:
         """The mean needs weights that do not cancel."""
-        total, size = sum(weights.values()), sum(map(abs, weights.values()))
-        if self.normalize and abs(total) <= 1e-6 * size:  # as float32 weights tell it
-            raise RecipeError("agents: the weights add up to 0, which `linear` divides by. Change one of them.")
+        weights = context.weights.values()
+        if self.normalize and abs(sum(weights)) <= 1e-6 * sum(map(abs, weights)):  # as float32 weights tell it
+            found = "agents: the weights add up to 0, which `linear` divides by"
+            raise RecipeError(found, todo="Change one of them.", where=Where(path="agents"))
+        return self
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]."""
@@ -74,13 +96,21 @@ class Linear(MergeMethod):
         rule = Rule(LINEAR, threshold=self.overlap.threshold, divisor=self._divisor(stack), weight=stack.weight())
         return merge_by(rule, stack, cast, out)
 
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """1 / N of every change, or all of it."""
+        agents = len(names) if self.normalize else 1
+        note = "the mean" if self.normalize else "the plain sum"
+        return Dilution(np.full(len(names), 1 / agents), retention_of_sum(energy) / agents, note, linear=True)
+
     def _divisor(self, stack: Stack) -> float:
         return float(sum(stack.weight().tolist())) if self.normalize else 1.0
 
 
-def weighted_sum(stack: Stack) -> Array:
-    """The sum of weight[t] * tau[t] in the agents' order, float32 [n]."""
-    total = np.zeros(stack.base.size, np.float32)
-    for weight, tau in zip(stack.weight(), stack.task_vectors(), strict=True):
-        total += weight * tau
-    return total
+def retention_of_sum(energy: Energy) -> Array:
+    """<sum over s of tau[s], tau[t]> / <tau[t], tau[t]> over the changed elements, float64 [agents]."""
+    own = energy.unique + energy.shared
+    along = own.copy()
+    for p, (s, t) in enumerate(pairs(len(own))):
+        along[s] += energy.dot[p]
+        along[t] += energy.dot[p]
+    return np.asarray(along / own)

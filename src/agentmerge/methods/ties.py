@@ -1,4 +1,4 @@
-"""TIES: trim each task vector, elect a sign per element, average the agents that agree with it. Knows no files.
+"""TIES: trim each task vector, elect a sign per element, average the agents that agree with it.
 
 "TIES-Merging: Resolving Interference When Merging Models", https://arxiv.org/abs/2306.01708.
 
@@ -25,7 +25,7 @@ from pydantic import Field
 
 from agentmerge.kernels import cpu, folds
 from agentmerge.kernels.call import TIES, Rule
-from agentmerge.methods.base import MergeMethod, added
+from agentmerge.methods.base import Dilution, MergeMethod, Told, added
 from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.magnitude import (
     EVERYWHERE,
@@ -38,15 +38,55 @@ from agentmerge.survey.magnitude import (
 from agentmerge.survey.statistic import Statistic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agentmerge.survey.magnitude import Histogram
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Cast, Stack
 
 Limits = tuple[tuple[str, tuple[float, ...]], ...]
 """Tensor name, or EVERYWHERE, to the smallest magnitude that each agent keeps."""
+
+
+def trim(tau: Array, limits: Mapping[str, tuple[float, ...]], tensor: str) -> Array:
+    """The task vectors float32 [agents, n] with 0 for every magnitude under its agent's limit."""
+    limit = limits_at(limits, tensor)
+    if limit is None:
+        return tau
+    return np.where(np.abs(tau) >= np.array(limit, np.float32)[:, None], tau, np.float32(0))
+
+
+def elect(kept: Array, weight: Array) -> Array:
+    """The sign of the weighted sum of kept float32 [agents, n]: -1, 0 or 1, float32 [n]."""
+    total = np.zeros(kept.shape[1], np.float32)
+    for w, tau in zip(weight, kept, strict=True):
+        total += w * tau
+    return np.sign(total)
+
+
+def disjoint_mean(kept: Array, sign: Array, weight: Array) -> Array:
+    """The weighted mean over the kept elements of the elected sign, float32 [n]; 0 where there are none."""
+    divisor = np.zeros(kept.shape[1], np.float32)
+    for w, tau in zip(weight, kept, strict=True):
+        divisor += np.where(_agrees(w, tau, sign), w, np.float32(0))
+    total = disjoint_sum(kept, sign, weight)
+    return np.where(divisor == 0, np.float32(0), total / np.where(divisor == 0, np.float32(1), divisor))
+
+
+def disjoint_sum(kept: Array, sign: Array, weight: Array) -> Array:
+    """The weighted sum over the kept elements of the elected sign, float32 [n]."""
+    total = np.zeros(kept.shape[1], np.float32)
+    for w, tau in zip(weight, kept, strict=True):
+        total += np.where(_agrees(w, tau, sign), w * tau, np.float32(0))
+    return total
+
+
+def _agrees(weight: float, tau: Array, sign: Array) -> Array:
+    agrees: Array = (np.sign(weight * tau) == sign) & (tau != 0)
+    return agrees
 
 
 class Ties(MergeMethod):
@@ -65,10 +105,6 @@ class Ties(MergeMethod):
     """What an element with an elected sum of exactly 0 takes: the checkpoint's majority sign, the base, or +."""
     normalize: bool = True
     """Divide by the weights of the agents that agree; false takes their sum."""
-
-    @property
-    def _high(self) -> MagnitudeHigh:
-        return MagnitudeHigh(by_tensor=self.scope == "tensor")
 
     def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
         """The upper bits of the magnitudes, then the lower ones, then the majority sign."""
@@ -106,20 +142,32 @@ class Ties(MergeMethod):
         )
         return merge_by(rule, stack, cast, out)
 
-    def learned(self, survey: Survey, names: tuple[str, ...]) -> dict[str, Any]:
+    def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """The smallest kept magnitude of each agent, and how many elements are equal to it; all of them are kept.
 
         0 and 0 where the agent changed less than the density: then every change is kept.
         """
-        if self.density == 1 or self.scope == "tensor":
-            return {}
-        low = survey.total(self._low(survey))
-        found = {}
+        if self.density == 1 or self.scope == "tensor" or not survey.knows(self._high):
+            return Told()
+        if not survey.knows(self._low(survey)):
+            return Told()
+        low, trimmed = survey.total(self._low(survey)), {}
         for t, (high, rank) in enumerate(self._chosen(survey.total(self._high))):
             key = ranked(low[t], rank)[0] if high >= 0 else 0
             smallest = magnitude(max(high, 0), key)
-            found[names[t]] = {"smallest_kept": smallest, "ties": count_of(low[t], key) if smallest else 0}
-        return {"trim": found}
+            trimmed[names[t]] = {"smallest_kept": smallest, "ties": count_of(low[t], key) if smallest else 0}
+        return Told(learned={"trim": trimmed})
+
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """The share of an agent's changes that the trim keeps, times the scale."""
+        kept = np.minimum(1.0, self.density / np.array(counts.density))
+        largest = f"{self.scale:g} for the largest {100 * self.density:g} % of all elements"
+        note = f"mean over changed elements: {largest}, else 0"
+        return Dilution(kept * self.scale, np.full(len(names), np.nan), note)
+
+    @property
+    def _high(self) -> MagnitudeHigh:
+        return MagnitudeHigh(by_tensor=self.scope == "tensor")
 
     def _found(self, survey: Survey) -> tuple[dict[str, tuple[float, ...]], np.float32]:
         """The limits, and the sign of an elected sum of 0."""
@@ -194,41 +242,3 @@ class ElectedSigns(Statistic[tuple[int, int]]):
 def limits_at(limits: Mapping[str, tuple[float, ...]], tensor: str) -> tuple[float, ...] | None:
     """The smallest magnitude that each agent keeps in a tensor; None where nothing is trimmed."""
     return limits.get(EVERYWHERE) or limits.get(tensor)
-
-
-def trim(tau: Array, limits: Mapping[str, tuple[float, ...]], tensor: str) -> Array:
-    """The task vectors float32 [agents, n] with 0 for every magnitude under its agent's limit."""
-    limit = limits_at(limits, tensor)
-    if limit is None:
-        return tau
-    return np.where(np.abs(tau) >= np.array(limit, np.float32)[:, None], tau, np.float32(0))
-
-
-def elect(kept: Array, weight: Array) -> Array:
-    """The sign of the weighted sum of kept float32 [agents, n]: -1, 0 or 1, float32 [n]."""
-    total = np.zeros(kept.shape[1], np.float32)
-    for w, tau in zip(weight, kept, strict=True):
-        total += w * tau
-    return np.sign(total)
-
-
-def disjoint_mean(kept: Array, sign: Array, weight: Array) -> Array:
-    """The weighted mean over the kept elements of the elected sign, float32 [n]; 0 where there are none."""
-    divisor = np.zeros(kept.shape[1], np.float32)
-    for w, tau in zip(weight, kept, strict=True):
-        divisor += np.where(_agrees(w, tau, sign), w, np.float32(0))
-    total = disjoint_sum(kept, sign, weight)
-    return np.where(divisor == 0, np.float32(0), total / np.where(divisor == 0, np.float32(1), divisor))
-
-
-def disjoint_sum(kept: Array, sign: Array, weight: Array) -> Array:
-    """The weighted sum over the kept elements of the elected sign, float32 [n]."""
-    total = np.zeros(kept.shape[1], np.float32)
-    for w, tau in zip(weight, kept, strict=True):
-        total += np.where(_agrees(w, tau, sign), w * tau, np.float32(0))
-    return total
-
-
-def _agrees(weight: float, tau: Array, sign: Array) -> Array:
-    agrees: Array = (np.sign(weight * tau) == sign) & (tau != 0)
-    return agrees

@@ -1,56 +1,43 @@
-"""What every method that wraps another shares. Abstract; knows no files."""
+"""What every method that wraps another shares: it hands each question on. Abstract."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import SerializeAsAny, field_validator, model_validator
 
-from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.base import Context, Dilution, MergeMethod, Told, Work
+from agentmerge.methods.registry import resolve_method
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from agentmerge.survey.overlap import Overlap
-    from agentmerge.tensors import TensorSpec
+    from agentmerge.survey.overlap import Overlap, OverlapCounts
+    from agentmerge.survey.profile import Energy
+    from agentmerge.survey.rounding import RoundingCounts
+    from agentmerge.survey.statistic import Foldable, Survey
+    from agentmerge.tensors import Array, Cast, Stack, TensorSpec
 
 
 class Wrapper(MergeMethod):
-    """A method that changes what another one gets or gives; the other is the field `then`."""
+    """A method that changes what another one gets or gives; the other is the field `then`.
+
+    Every hook is the inner method's, which sees the survey through `_inner`; a subclass overrides what it changes.
+    """
 
     then: SerializeAsAny[MergeMethod]
     """The inner method: a name, or a mapping with a name and settings."""
 
-    @field_validator("then", mode="before")
-    @classmethod
-    def _resolved(cls, value: Any) -> Any:
-        from agentmerge.methods.registry import resolve_method
+    def _inner(self, survey: Survey) -> Survey:
+        """The survey as the inner method must see it."""
+        return survey
 
-        return value if isinstance(value, MergeMethod) else resolve_method(value)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _default(cls, data: Any) -> Any:
-        return {"then": "task_arithmetic", **data} if isinstance(data, dict) else data
-
-    def reach_of(self, tensor: TensorSpec) -> Literal["element", "tensor"]:
-        """As far as the inner method's."""
-        return self.then.reach_of(tensor)
-
-    def cost(self, tensor: TensorSpec, agents: int) -> float:
-        """The inner method's."""
-        return self.then.cost(tensor, agents)
-
-    def working_bytes(self, tensor: TensorSpec, agents: int) -> int:
-        """The inner method's."""
-        return self.then.working_bytes(tensor, agents)
-
-    def accelerated(self) -> bool:
-        """As the inner method."""
-        return self.then.accelerated()
+    def bind(self, context: Context) -> Self:
+        """With the inner method bound."""
+        return self.model_copy(update={"then": self.then.bind(context)})
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[Literal["importance"], ...]:
         """What the inner method reads."""
         return self.then.reads
 
@@ -59,6 +46,36 @@ class Wrapper(MergeMethod):
         """At the inner method's threshold: a wrapper has no changes of its own."""
         return self.then.overlap
 
-    def check(self, weights: Mapping[str, float]) -> None:
-        """The inner method's check."""
-        self.then.check(weights)
+    def work(self, tensor: TensorSpec, agents: int) -> Work:
+        """The inner method's."""
+        return self.then.work(tensor, agents)
+
+    def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
+        """What the inner method asks."""
+        return self.then.ask(self._inner(survey))
+
+    def merge(self, stack: Stack, survey: Survey) -> Array:
+        """The inner method's, float32 [n]."""
+        return self.then.merge(stack, self._inner(survey))
+
+    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+        """The inner method's."""
+        return self.then.fused(stack, self._inner(survey), cast, out)
+
+    def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
+        """What the inner method tells."""
+        return self.then.told(self._inner(survey), names)
+
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """The inner method's."""
+        return self.then.dilution(names, counts, energy)
+
+    @field_validator("then", mode="before")
+    @classmethod
+    def _resolved(cls, value: Any) -> Any:
+        return value if isinstance(value, MergeMethod) else resolve_method(value)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default(cls, data: Any) -> Any:
+        return {"then": "task_arithmetic", **data} if isinstance(data, dict) else data

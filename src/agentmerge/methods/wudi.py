@@ -1,4 +1,4 @@
-"""WUDI-Merging: the merged task vector that interferes least with what each linear layer learned. Knows no files.
+"""WUDI-Merging: the merged task vector that interferes least with what each linear layer learned.
 
 "Whoever Started the Interference Should End It: Guiding Data-Free Model Merging via Task Vectors",
 https://arxiv.org/abs/2503.08099. For each matrix of a linear layer, with task vectors tau[t] [out, in]:
@@ -41,19 +41,27 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from agentmerge.errors import RecipeError
-from agentmerge.kernels import matrix
-from agentmerge.methods.base import MergeMethod, added
+from agentmerge.errors import Problem, RecipeError, Where
+from agentmerge.methods import interference
+from agentmerge.methods.base import Dilution, MergeMethod, Work, added
 from agentmerge.methods.task_arithmetic import weighted_sum
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.profile import Energy
     from agentmerge.survey.statistic import Statistic, Survey
     from agentmerge.tensors import Array, Stack, TensorSpec
 
 LINEAR = ("*proj.weight", "*_proj_*.weight", "*.experts.*.w[123].weight")
 """q_proj, gate_proj, qkv_proj, out_proj ...; kv_a_proj_with_mqa, in_proj_qkvz; the experts of Mixtral."""
+
+NO_DEVICE = Problem(
+    "method.device: cuda, but torch is not installed here or finds no CUDA device",
+    todo="Install torch with CUDA on a machine with a GPU, or set device: auto.",
+    where=Where(path="method.device"),
+)
 
 
 def _globs(value: Any) -> Any:
@@ -88,15 +96,6 @@ class Wudi(MergeMethod):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where matrices are computed; auto is cuda where torch finds it."""
 
-    def reach_of(self, tensor: TensorSpec) -> Literal["element", "tensor"]:
-        """Linear layers whole, everything else in any blocks."""
-        return "tensor" if self.is_linear(tensor) else "element"
-
-    def is_linear(self, tensor: TensorSpec) -> bool:
-        """Whether shape and name are those of a linear layer, or of a stack of them."""
-        fits = len(tensor.shape) in (2, 3) and min(tensor.shape[-2:]) > 1 and tensor.elements > 0
-        return fits and _matches(tensor.name, self.linear)
-
     def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
         """The overlap counts: not to merge, but to refuse NaN or an unchanged agent before the long work."""
         return () if survey.knows(self.overlap) else (self.overlap,)
@@ -108,48 +107,53 @@ class Wudi(MergeMethod):
         if stack.base.size != stack.block.tensor.elements:
             raise RecipeError(
                 f"method: '{self.name}' must see {stack.block.tensor.name} whole, but what wraps it gives it elements "
-                f"{stack.block.start} to {stack.block.stop}. Use it by itself."
+                f"{stack.block.start} to {stack.block.stop}",
+                todo="Use it by itself.",
+                where=Where(tensor=stack.block.tensor.name),
             )
         rows, columns = stack.block.tensor.shape[-2:]
         update = np.empty(stack.base.size, np.float32)
         arrays = self._arrays()
-        with arrays.exclusively():
+        if arrays is None:
+            raise RecipeError(NO_DEVICE)
+        with arrays.precisely():
             for piece in stack.pieces(rows * columns):  # matrix by matrix
                 place = slice(piece.block.start, piece.block.stop)
                 update[place] = self._merged_vector(piece, arrays)
             return added(stack.base, update)
 
-    def cost(self, tensor: TensorSpec, agents: int) -> float:
-        """FLOP of the cheaper form, for every matrix of a linear layer."""
+    def work(self, tensor: TensorSpec, agents: int) -> Work:
+        """Linear layers whole and one at a time: a matrix takes all processors, and much memory, by itself.
+
+        It also keeps the bytes the same for any worker count: a BLAS splits its sums by the threads that it has.
+        """
         if not self.is_linear(tensor):
-            return 0.0
+            return Work()
         rows, columns = self._sides(tensor)
-        return tensor.elements // (rows * columns) * min(self._flop(rows, columns, agents).values())
+        flop = tensor.elements // (rows * columns) * min(self._flop(rows, columns, agents).values())
+        arrays, needed = self._arrays(), self._solver_bytes(rows, columns, agents)
+        if arrays is None:
+            return Work("tensor", flop, needed, alone=True, device=self.device, problem=NO_DEVICE)
+        return Work("tensor", flop, needed, alone=True, device=arrays.device)
 
-    def working_bytes(self, tensor: TensorSpec, agents: int) -> int:
-        """For one matrix: the task vectors, what the solver keeps beside them, and the system."""
-        if not self.is_linear(tensor):
-            return 0
-        rows, columns = self._sides(tensor)
-        stacked = matrix.cheaper(self._flop(rows, columns, agents)) == "stacked"
-        if self.solver == "adam":
-            return 4 * (rows * columns * (agents * (1 + 2 * stacked) + 7) + 2 * columns**2 * (not stacked))
-        side = agents * rows if stacked else columns
-        return 4 * agents * rows * columns + 8 * (rows * columns * (agents * (1 + 2 * stacked) + 5) + 3 * side**2)
+    def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
+        """What an element gets depends on its whole matrix."""
+        return Dilution.unknown(len(names), "no multiplier in linear layers; 1 / N elsewhere")
 
-    def accelerated(self) -> bool:
-        """Whether matrices are computed on a GPU."""
-        return self._arrays() is not _PROCESSORS
+    def is_linear(self, tensor: TensorSpec) -> bool:
+        """Whether shape and name are those of a linear layer, or of a stack of them."""
+        fits = len(tensor.shape) in (2, 3) and min(tensor.shape[-2:]) > 1 and tensor.elements > 0
+        return fits and _matches(tensor.name, self.linear)
 
-    def correction(self, taus: Sequence[Array], arrays: matrix.Arrays) -> Array:
+    def correction(self, taus: Sequence[Array], arrays: interference.Arrays) -> Array:
         """D, what the solver adds to the sum of the task vectors: float32 [out, in], as each of `taus`."""
         rows, columns = taus[0].shape
-        form = matrix.cheaper(self._flop(rows, columns, len(taus)))
+        form = interference.cheaper(self._flop(rows, columns, len(taus)))
         if self.solver == "exact":
-            return matrix.solve(taus, ridge=self.ridge, form=form, arrays=arrays)
-        return matrix.descend(taus, steps=self.steps, rate=self.learning_rate, form=form, arrays=arrays)
+            return interference.solve(taus, ridge=self.ridge, form=form, arrays=arrays)
+        return interference.descend(taus, steps=self.steps, rate=self.learning_rate, form=form, arrays=arrays)
 
-    def _merged_vector(self, stack: Stack, arrays: matrix.Arrays) -> Array:
+    def _merged_vector(self, stack: Stack, arrays: interference.Arrays) -> Array:
         """M of one matrix, flat; with fewer than two task vectors nothing interferes, and the sum is the best."""
         shape, turned = stack.block.tensor.shape[-2:], self._is_turned(stack.block.tensor)
         weighted = stack.task_vectors() * stack.weight()[:, None]
@@ -175,34 +179,24 @@ class Wudi(MergeMethod):
     def _is_turned(self, tensor: TensorSpec) -> bool:
         return _matches(tensor.name, self.transposed)
 
-    def _flop(self, rows: int, columns: int, agents: int) -> dict[matrix.Form, float]:
+    def _flop(self, rows: int, columns: int, agents: int) -> dict[interference.Form, float]:
         if self.solver == "exact":
-            return matrix.solution_flop(rows, columns, agents)
-        return matrix.descent_flop(rows, columns, agents, self.steps)
+            return interference.solution_flop(rows, columns, agents)
+        return interference.descent_flop(rows, columns, agents, self.steps)
 
-    def _arrays(self) -> matrix.Arrays:
-        found = None if self.device == "cpu" else matrix.cuda()
-        if found is None and self.device == "cuda":
-            raise RecipeError(
-                "method.device: cuda, but torch is not installed here or finds no CUDA device. Install torch with CUDA "
-                "on a machine with a GPU, or set device: auto."
-            )
-        return found or _PROCESSORS
+    def _solver_bytes(self, rows: int, columns: int, agents: int) -> int:
+        """For one matrix: the task vectors, what the solver keeps beside them, and the system."""
+        stacked = interference.cheaper(self._flop(rows, columns, agents)) == "stacked"
+        if self.solver == "adam":
+            return 4 * (rows * columns * (agents * (1 + 2 * stacked) + 7) + 2 * columns**2 * (not stacked))
+        side = agents * rows if stacked else columns
+        return 4 * agents * rows * columns + 8 * (rows * columns * (agents * (1 + 2 * stacked) + 5) + 3 * side**2)
 
-
-_PROCESSORS = matrix.Arrays()
-
-
-def interference(merged: Array, taus: Sequence[Array]) -> float:
-    """loss(M), in float64.
-
-    Args:
-        merged: M, [out, in].
-        taus: the task vectors, [out, in] each; a zero one counts nothing.
-    """
-    held = [np.asarray(tau, np.float64) for tau in taus]
-    norms = [float((tau**2).sum()) for tau in held]
-    return sum(float((((merged - tau) @ tau.T) ** 2).sum()) / n for tau, n in zip(held, norms, strict=True) if n)
+    def _arrays(self) -> interference.Arrays | None:
+        """Where matrices are computed; None where the settings want a GPU that is not there."""
+        if self.device == "cpu":
+            return interference.Arrays()
+        return interference.cuda() or (None if self.device == "cuda" else interference.Arrays())
 
 
 def _matches(name: str, globs: tuple[str, ...]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agentmerge.analysis.models import Findings
+    from agentmerge.analysis.rows import Findings
     from agentmerge.record import MergeRecord, ProbeRecord
 
     Record = ProbeRecord | MergeRecord

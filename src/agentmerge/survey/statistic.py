@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.tensors import Array, Cast, Stack, TensorSpec
 
 T = TypeVar("T")
 
@@ -45,6 +45,10 @@ class Foldable(ABC, Generic[T]):
 
 class Statistic(Foldable[T]):
     """A question about the inputs, answered stack by stack before or while they are merged."""
+
+    def alone(self, tensor: TensorSpec, agents: int) -> bool:
+        """Whether observing this tensor needs all processors: the engine then does one such tensor at a time."""
+        return False
 
     @abstractmethod
     def observe(self, stack: Stack) -> T:

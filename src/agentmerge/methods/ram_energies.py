@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.kernels import cpu, folds
-from agentmerge.methods.shared import Shared, shared_rule, shared_update
+from agentmerge.methods.ram_shared import Shared, shared_rule, shared_update
 from agentmerge.survey.overlap import changed_mask
 from agentmerge.survey.statistic import Statistic
 from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_of, tree_sums
 
 if TYPE_CHECKING:
-    from agentmerge.tensors import Stack
+    from agentmerge.tensors import Array, Stack
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,23 @@ class Energies(SumsOverLeaves, Statistic[TreeSums]):
         return tree_of(sums, stack.block.tensor.name, stack.block.start)
 
 
-def scales_from(sums: TreeSums, bound: float | None) -> tuple[float, ...]:
-    """lambda[t] = 1 + (E_shared - P_shared) / E_unique, at least 0 and at most `bound`; 1 where nothing is unique."""
-    unique, shared, kept = np.split(sums.total(), 3)
+def balanced_scales(unique: Array, shared: Array, kept: Array, bound: float | None) -> tuple[float, ...]:
+    """lambda[t] = 1 + (E_shared - P_shared) / E_unique, at least 0 and at most `bound`; 1 where nothing is unique.
+
+    Args:
+        unique: E_unique, float64 [agents].
+        shared: E_shared, float64 [agents].
+        kept: P_shared, float64 [agents].
+        bound: the largest scale; None for none.
+    """
     scales = []
     for u, e, p in zip(unique, shared, kept, strict=True):
         scale = max(1 + (e - p) / u, 0.0) if u else 1.0
         scales.append(float(scale if bound is None else min(scale, bound)))
     return tuple(scales)
+
+
+def scales_from(sums: TreeSums, bound: float | None) -> tuple[float, ...]:
+    """The same from the sums that Energies folds."""
+    unique, shared, kept = np.split(sums.total(), 3)
+    return balanced_scales(unique, shared, kept, bound)

@@ -1,4 +1,4 @@
-"""What becomes of an element that several agents changed: RAM's mean and its relatives. Knows no surveys.
+"""What becomes of an element that several agents changed: RAM's mean and its relatives.
 
     mean        sum over the agents that changed it / c^power            power 1 is RAM, 0 is `sum`
     sum         their sum: task arithmetic on the changed elements

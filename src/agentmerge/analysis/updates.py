@@ -1,4 +1,4 @@
-"""How large the changes are, how they meet, and what rounding would leave of them: rows by agent. Knows no methods."""
+"""How large the changes are, how they meet, and what rounding would leave of them: rows by agent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.analysis.chance import expected_exactly
-from agentmerge.analysis.models import AgentRow, LostRow, StepRow, SurvivalRow, share
+from agentmerge.analysis.rows import AgentRow, LostRow, StepRow, SurvivalRow, share
 from agentmerge.survey.profiling import MAGNITUDE_SHIFT, MULTIPLIERS, OUTPUTS, SCALED_DOWN
 
 if TYPE_CHECKING:

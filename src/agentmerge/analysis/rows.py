@@ -1,4 +1,4 @@
-"""A full probe's findings as typed JSON, in rows that load as tables. Knows no survey and no page."""
+"""A full probe's findings as typed JSON, in rows that load as tables."""
 
 from __future__ import annotations
 

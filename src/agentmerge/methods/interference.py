@@ -1,4 +1,4 @@
-"""How much task vectors of a matrix interfere, and the least of it, over numpy or torch arrays. Knows no methods.
+"""How much task vectors of a matrix interfere, and the least of it, over numpy or torch arrays.
 
 Task vectors tau[i] are [out, in], n[i] = ||tau[i]||_F^2, S is their sum, M = S + D the merged one:
 
@@ -9,12 +9,11 @@ Task vectors tau[i] are [out, in], n[i] = ||tau[i]||_F^2, S is their sum, M = S 
     E = S A - B = sum_i (S - tau[i]) tau[i]^T tau[i] / n[i]     so that nothing cancels, and one agent gives exactly 0
 
 The *input* form holds A; the *stacked* form holds T, the tau[i] / sqrt(n[i]) above each other [N * out, in]: A = T^T T.
-Of methods and kernels, this is the only file that imports torch.
+Of all methods, this is the only file that imports torch.
 """
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -34,13 +33,12 @@ Precision = Literal["float32", "float64"]
 BETAS, EPS = (0.9, 0.999), 1e-8
 """Adam's, as torch.optim.Adam has them."""
 
-_ONE_AT_A_TIME = threading.Lock()
-
 
 class Arrays:
     """numpy arrays, the library `xp` of everything below; torch's differ in where they lie."""
 
     xp: Any = np
+    device = "cpu"
 
     def put(self, values: Array, precision: Precision) -> Any:
         """An array of this library with these numbers; it may share their memory."""
@@ -51,13 +49,9 @@ class Arrays:
         return np.asarray(values, np.float32)
 
     @contextmanager
-    def exclusively(self) -> Iterator[None]:
-        """Nobody else of this process computes: a matrix takes all processors, and much memory, by itself.
-
-        It also keeps the bytes the same for any worker count: a BLAS splits its sums by the threads that it has.
-        """
-        with _ONE_AT_A_TIME:
-            yield
+    def precisely(self) -> Iterator[None]:
+        """While products are computed: in the precision of their numbers."""
+        yield
 
 
 class TorchArrays(Arrays):
@@ -79,15 +73,14 @@ class TorchArrays(Arrays):
         return found
 
     @contextmanager
-    def exclusively(self) -> Iterator[None]:
-        """As for numpy, and float32 products in float32, whatever the environment says of TF32."""
-        with super().exclusively():
-            before = self.xp.get_float32_matmul_precision()
-            self.xp.set_float32_matmul_precision("highest")
-            try:
-                yield
-            finally:
-                self.xp.set_float32_matmul_precision(before)
+    def precisely(self) -> Iterator[None]:
+        """Float32 products in float32, whatever the environment says of TF32; a setting of the whole process."""
+        before = self.xp.get_float32_matmul_precision()
+        self.xp.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            self.xp.set_float32_matmul_precision(before)
 
 
 @cache

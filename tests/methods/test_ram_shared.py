@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.methods.shared import shared_update
+from agentmerge.methods.ram_shared import shared_update
 from agentmerge.testing import assert_same_bits, random_stack
 
 if TYPE_CHECKING:

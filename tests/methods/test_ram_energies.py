@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from agentmerge import merge, probe
-from agentmerge.methods.energies import Energies, scales_from
 from agentmerge.methods.ram import Ram
+from agentmerge.methods.ram_energies import Energies, scales_from
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import LEAF, as_float32
 from agentmerge.testing import random_stack, read_checkpoint, survey_of

@@ -1,0 +1,148 @@
+"""A wrapper hands every hook on: what the inner method says is lost nowhere."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pytest
+
+from agentmerge import Recipe, merge, probe
+from agentmerge.methods.base import Context, MergeMethod
+from agentmerge.methods.registry import resolve_method
+from agentmerge.methods.wrapper import Wrapper
+from agentmerge.testing import (
+    Sources,
+    assert_contract,
+    assert_same_tensors,
+    random_base,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agentmerge.survey.statistic import Survey
+
+NO_HOOKS = {"name", "presets", "about", "aliases", "names", "parse", "varied"}
+"""What a method has beside its hooks: its name, what is said of its class, and how one is made of settings."""
+HOOKS = {
+    name: member
+    for name, member in vars(MergeMethod).items()
+    if not name.startswith("_") and name not in NO_HOOKS and (callable(member) or isinstance(member, property))
+}
+
+
+def answer(name: str) -> Any:
+    """A hook that gives its own name and what it was given."""
+    if isinstance(HOOKS[name], property):
+        return property(lambda self: (name,))
+    return lambda self, *given: (name, *given)
+
+
+class Inner(MergeMethod):
+    """Answers every hook, those that will be added, too."""
+
+    name: Literal["inner"] = "inner"
+    bound: Any = None
+
+    def bind(self, context: Context) -> Inner:
+        return self.model_copy(update={"bound": context})
+
+    for _hook in HOOKS.keys() - {"bind"}:
+        locals()[_hook] = answer(_hook)
+    del _hook
+
+
+class Outer(Wrapper):
+    """Changes nothing but the survey."""
+
+    name: Literal["outer"] = "outer"
+
+    def _inner(self, survey: Survey) -> Any:
+        return "inner view of", survey
+
+
+def test_the_hooks_are_those_of_the_house() -> None:
+    assert list(HOOKS) == ["bind", "reads", "overlap", "work", "ask", "merge", "fused", "told", "dilution"]
+
+
+@pytest.mark.parametrize("name", HOOKS.keys() - {"bind"})
+def test_every_hook_is_the_inner_methods_with_the_inner_view_of_the_survey(name: str) -> None:
+    assert name in vars(Wrapper), f"Wrapper does not hand on {name}"
+    outer = Outer(then=Inner())
+    if isinstance(HOOKS[name], property):
+        assert getattr(outer, name) == (name,)
+        return
+    given = list(inspect.signature(HOOKS[name]).parameters)[1:]
+    seen = [("inner view of", word) if word == "survey" else word for word in given]
+    assert getattr(outer, name)(*given) == (name, *seen)
+
+
+def test_binding_binds_the_inner_method() -> None:
+    context = Context(3, {"code": 1.0})
+    assert Outer(then=Outer(then=Inner())).bind(context).then.then.bound == context
+
+
+@pytest.mark.parametrize("name", ["dare", "calibrate"])
+def test_the_wrappers_override_only_what_differs(name: str) -> None:
+    """What they say nothing of comes from Wrapper, so that it can't be lost."""
+    expected = {"dare": {"bind"}, "calibrate": set()}[name] | {"ask", "merge", "fused", "told", "dilution"}
+    assert vars(type(resolve_method(name))).keys() & HOOKS.keys() == expected
+
+
+# wrappers around wrappers
+
+
+def one_step_agents(folder: Path) -> Sources:
+    """Two agents that changed other elements, each by one bfloat16 step."""
+    base = random_base(0, {"w": (300, 101)})
+    bits, owner = base["w"].view(np.uint16), np.random.default_rng(1).integers(0, 4, (300, 101))
+    agents = {name: {"w": (bits + (owner == t)).astype(np.uint16).view(base["w"].dtype)} for t, name in enumerate("ab")}
+    paths = {name: write_checkpoint(folder / name, tensors) for name, tensors in agents.items()}
+    return Sources(write_checkpoint(folder / "base", base), paths)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("target", [0.4, 0.8, 1.3])
+def test_dare_at_density_1_tells_everything_that_calibrate_tells(tmp_path: Path, target: float) -> None:
+    """Its warning that rounding undid the scale, too."""
+    sources, inner = one_step_agents(tmp_path / "in"), {"name": "calibrate", "retention": target, "then": "ram"}
+    plain = merge(sources.recipe(inner), tmp_path / "plain")
+    wrapped = merge(sources.recipe({"name": "dare", "density": 1, "then": inner}), tmp_path / "wrapped")
+    assert wrapped.warnings == plain.warnings
+    assert (wrapped.learned, wrapped.survey, wrapped.rounding) == (plain.learned, plain.survey, plain.rounding)
+    assert any("the output cast left a mean retention" in warning for warning in wrapped.warnings)
+    assert_same_tensors(read_checkpoint(tmp_path / "wrapped"), read_checkpoint(tmp_path / "plain"))
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("inner", ["ram", "ram_plus", "task_arithmetic", "ties"])
+def test_dare_around_calibrate_scales_the_merge_of_the_dropped_task_vectors(
+    tiny: Sources, tmp_path: Path, inner: str
+) -> None:
+    """The scale is that of the dropped task vectors; what is stored is not compared with them."""
+    recipe = tiny.recipe({"name": "dare", "density": 0.5, "then": {"name": "calibrate", "then": inner}})
+    record = merge(recipe, tmp_path / "out")
+    retention = record.learned["retention"]
+    assert retention.keys() == {"before", "after"}
+    assert sum(retention["after"].values()) / 3 == pytest.approx(1)
+    scales = {agent.scale for agent in record.survey.agents.values()}
+    assert (scales == {record.learned["calibration_scale"]}) == (inner == "ram")
+    assert record.warnings == []
+    assert Recipe.parse(record.recipe) == Recipe.parse(recipe)
+    assert probe(recipe).survey.elements == record.survey.elements
+
+
+def test_dare_around_calibrate_keeps_the_contract() -> None:
+    assert_contract(resolve_method({"name": "dare", "density": 0.6, "then": {"name": "calibrate", "then": "ram"}}))
+
+
+def test_calibrate_around_dare_around_calibrate_compares_only_its_own_result(tmp_path: Path) -> None:
+    inner = {"name": "dare", "density": 0.5, "then": {"name": "calibrate", "retention": 0.5, "then": "ram"}}
+    sources = one_step_agents(tmp_path / "in")
+    record = merge(sources.recipe({"name": "calibrate", "then": inner}, output={"dtype": "float32"}), tmp_path / "out")
+    assert record.warnings == []
+    assert sum(record.learned["retention"]["stored"].values()) / 2 == pytest.approx(1, abs=1e-6)
