@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -20,6 +19,7 @@ from pydantic import (
 )
 
 from agentmerge.errors import RecipeError, complaints, did_you_mean
+from agentmerge.files.documents import parse_yaml
 from agentmerge.frozen import Settings
 from agentmerge.methods.base import MergeMethod
 from agentmerge.methods.registry import known_methods, resolve_method
@@ -240,8 +240,8 @@ def read_yaml(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: can't be read as a recipe: {error}") from None
     try:
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError) as error:
+        return parse_yaml(text)
+    except ValueError as error:
         raise RecipeError(f"{path}: not valid YAML: {error}") from None
 
 
@@ -258,23 +258,3 @@ def _known_fields(data: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 def _check_name(where: str, name: str, known: Any) -> None:
     if name not in known:
         raise RecipeError(f"{where}: no agent '{name}'.{did_you_mean(name, known)}")
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key that stands twice in one mapping."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str | int | float | bool | None):
-            raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
-        if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"'{key}' stands twice", key_node.start_mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)

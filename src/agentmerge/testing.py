@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge.api import merge
-from agentmerge.files.layout import index_json, plan_layout
+from agentmerge.files.layout import INDEX, index_json, plan_layout
 from agentmerge.files.positional import write_from
-from agentmerge.sources.folder import INDEX, open_checkpoint
+from agentmerge.sources.opening import opened
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Survey
 from agentmerge.synth.agents import densities_by_name
@@ -109,9 +109,9 @@ def write_checkpoint(
 
 def read_checkpoint(source: Path) -> dict[str, Array]:
     """Every tensor of a checkpoint by name, in its stored dtype and shape."""
-    with open_checkpoint(source) as checkpoint:
+    with opened(None, str(source)) as checkpoint:
         return {
-            name: checkpoint.read(Block(spec, 0, spec.elements)).reshape(spec.shape)
+            name: checkpoint.weights.read(Block(spec, 0, spec.elements)).reshape(spec.shape)
             for name, spec in checkpoint.specs.items()
         }
 

@@ -116,8 +116,8 @@ def plan_summary(plan: Plan, out: Path) -> str:
     tied = f"; {plan.tied.head} is tied to {plan.tied.embedding} and counts once" if plan.tied else ""
     shards = len(plan.layout.shards)
     lines = [
-        f"base    {plan.base.source}",
-        *(f"agent   {n} = {a.source} (weight {plan.recipe.agents[n].weight:g})" for n, a in plan.agents.items()),
+        f"base    {plan.base.text}",
+        *(f"agent   {n} = {a.text} (weight {plan.recipe.agents[n].weight:g})" for n, a in plan.agents.items()),
         f"method  {plan.recipe.method!r}",
         f"tensors {len(plan.merged)} merged ({elements:,} elements), {len(copied)} copied{tied}",
         f"read    {format_size(plan.input_bytes)} per pass",

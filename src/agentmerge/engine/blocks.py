@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from agentmerge.errors import DataError
-from agentmerge.files import reading
 from agentmerge.files.positional import PAGE, aligned_empty
 from agentmerge.kernels.call import GIVEN, Rule
 from agentmerge.methods.kernel import merge_by
+from agentmerge.sources.together import read_block
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Plan, Task
     from agentmerge.methods.base import MergeMethod
-    from agentmerge.sources.folder import Opened
     from agentmerge.survey.statistic import AfterStatistic, Survey
     from agentmerge.tensors import Array, Cast
 
@@ -79,7 +77,7 @@ def _extra(plan: Plan, task: Task, block: Block, kind: str, t: int, found: Mappi
     wide = as_float32(values)
     if not ((wide >= 0) & (wide < np.inf)).all():
         raise DataError(
-            f"{task.tensor.name}: {kind} of agent '{plan.names[t]}' ({plan.extra[kind][t].source}) holds NaN, inf or "
+            f"{task.tensor.name}: {kind} of agent '{plan.names[t]}' ({plan.extra[kind][t].text}) holds NaN, inf or "
             "negative numbers, expected finite ones of at least 0. Make it again with `agentmerge importance`."
         )
     return values
@@ -89,36 +87,10 @@ def _read(plan: Plan, task: Task, block: Block, buffers: Buffers, ahead: Ahead) 
     """The block of everything that the task reads, by its name in `Plan.sources_of`."""
     sources, name = plan.sources_of(task), block.tensor.name
     arrays = {row: buffers.take(row, s.specs[name].dtype, block.elements) for row, s in sources.items()}
-    missing = dict(sources)
-    with ExitStack() as held:
-        later = _expected(plan, *ahead, held) if ahead else {}
-        spans = _spans(sources, block, held)
-        done = reading.read(list(spans.values()), [arrays[row] for row in spans], list(later.values()))
-        for row in [*spans][:done]:
-            del missing[row]
-    for row, source in missing.items():  # laid together by a view, or the read that failed, for its error
-        source.read(block, arrays[row])
+    later = plan.sources_of(ahead[0]).values() if ahead else ()
+    soon = [(source.weights, ahead[1]) for source in later] if ahead else []
+    read_block([source.weights for source in sources.values()], block, list(arrays.values()), soon)
     return arrays
-
-
-def _expected(plan: Plan, task: Task, block: Block, held: ExitStack) -> dict[str, tuple[int, int, int]]:
-    """The spans of what is read next; what has none is told to the OS here."""
-    sources = plan.sources_of(task)
-    spans = _spans(sources, block, held)
-    for row in sources.keys() - spans.keys():
-        sources[row].expect(block)
-    return spans
-
-
-def _spans(sources: Mapping[str, Opened], block: Block, held: ExitStack) -> dict[str, tuple[int, int, int]]:
-    """Descriptor, offset and bytes of the block in every source that has it as one piece; open until `held` ends."""
-    found = {}
-    for row, source in sources.items() if reading.supported() else ():
-        span = source.span(block)
-        if span is not None:
-            held.callback(span.close)
-            found[row] = span.fd, span.offset, span.nbytes
-    return found
 
 
 def map_block(

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from agentmerge.alike.alignment import align
-from agentmerge.alike.chain import Prepared, prepare
+from agentmerge.alike.chain import make_alike
 from agentmerge.engine.cost import check_cost
 from agentmerge.engine.plan import Plan, reader_of, refuse_same_source
-from agentmerge.errors import MergeError
+from agentmerge.errors import BASE, MergeError, Note, Role, Where
 from agentmerge.frozen import Frozen
-from agentmerge.sources.folder import open_checkpoint
+from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
+    from agentmerge.alike.family import Family
+    from agentmerge.errors import Problem
     from agentmerge.recipe import Recipe
-    from agentmerge.sources.folder import Opened
+    from agentmerge.sources.source import Source
 
 Severity = Literal["error", "warning", "note"]
-SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
-EXPECTED = re.compile(r"[,;] expected |\.?\s+Expected ")
 
 
 class Finding(Frozen):
@@ -37,14 +36,12 @@ class Finding(Frozen):
     todo: str = ""
 
     @classmethod
-    def of(cls, severity: Severity, where: str, text: str) -> Finding:
-        """Take a message apart: what was found, what was expected, what to do; see rule 6 of the design."""
-        text = text.removeprefix(f"{where}: ")
-        found, mark, rest = _cut(EXPECTED, text)
-        parts = SENTENCE.split(rest if mark else found, maxsplit=1)
-        if mark:
-            return cls(severity=severity, where=where, found=found, expected=parts[0].rstrip("."), todo=_second(parts))
-        return cls(severity=severity, where=where, found=parts[0].rstrip("."), todo=_second(parts))
+    def of(cls, said: Problem | Note) -> Finding:
+        """A problem or a note as a row."""
+        where = "recipe" if said.where.role is None else str(said.where.role)
+        if isinstance(said, Note):
+            return cls(severity=said.severity, where=where, found=said.found, todo=said.todo)
+        return cls(severity="error", where=where, found=said.found, expected=said.expected, todo=said.todo)
 
 
 class CheckRecord(Frozen):
@@ -83,8 +80,8 @@ class _Check:
         self._findings: list[Finding] = []
 
     def run(self) -> CheckRecord:
-        with ExitStack() as opened:
-            sources = self._opened(opened)
+        with ExitStack() as stack:
+            sources = self._opened(stack)
             base = sources.pop("base", None)
             if base is not None:
                 self._sources(base, sources)
@@ -94,94 +91,80 @@ class _Check:
         found = dict.fromkeys(self._findings)
         return CheckRecord(findings=sorted(found, key=lambda finding: order.index(finding.severity)))
 
-    def _opened(self, opened: ExitStack) -> dict[str, Opened]:
+    def _opened(self, stack: ExitStack) -> dict[str, Source]:
         recipe = self._recipe
-        sources: dict[str, Opened] = {}
-        paths = {"base": recipe.base, **{name: recipe.agents[name].source for name in recipe.agent_names}}
-        for name, path in paths.items():
+        sources: dict[str, Source] = {}
+        texts = {BASE: recipe.base, **{Role(name): recipe.agents[name].source for name in recipe.agent_names}}
+        for role, text in texts.items():
             try:
-                sources[name] = opened.enter_context(open_checkpoint(path))
+                sources[role.name] = stack.enter_context(opened(role, text))
             except MergeError as error:
-                self._tell(name, error)
+                self._refuse(error)
         return sources
 
-    def _sources(self, base: Opened, agents: dict[str, Opened]) -> None:
+    def _sources(self, base: Source, agents: dict[str, Source]) -> None:
         try:
             refuse_same_source({"base": base, **agents})
-            prepared = prepare(base, agents, self._recipe.inputs, reads=reader_of(self._recipe), tell=self._tell)
         except MergeError as error:
-            self._tell("base" if base.source in str(error) else "", error)
+            self._refuse(error)
             return
-        self._add("warning", prepared.warnings)
-        self._add("note", _notes(prepared, base, agents))
-        self._align(prepared)
+        family = make_alike(base, agents, self._recipe.inputs, reader_of(self._recipe))
+        self._refuse(*family.errors)
+        self._tell(*family.notes, *_notes(family, base, agents))
+        self._align(family)
 
-    def _align(self, prepared: Prepared) -> None:
+    def _align(self, family: Family) -> None:
         """Agent by agent, so that each tells its own."""
         inputs, reads = self._recipe.inputs, reader_of(self._recipe)
-        for name, agent in prepared.agents.items():
-            unread = {(tensor, name) for tensor in prepared.base.specs if not reads(tensor, name)}
-            hints = [hint for hint in prepared.hints if f"agent '{name}'" in hint]
-            missing, extra = inputs.missing == "base", inputs.extra == "ignore"
+        for name, agent in family.agents.items():
             try:
                 align(
-                    prepared.base,
+                    family.base,
                     {name: agent},
-                    missing_allowed=missing,
-                    extra_allowed=extra,
-                    excused=unread,
-                    hints=hints,
+                    missing_allowed=inputs.missing == "base",
+                    extra_allowed=inputs.extra == "ignore",
+                    excused={(tensor, name) for tensor in family.base.specs if not reads(tensor, name)},
+                    hints=family.hints,
                 )
             except MergeError as error:
-                self._tell(name, error)
+                self._refuse(error)
 
     def _plan(self) -> None:
         """What remains: rules, importance, cost, and everything together."""
         try:
             with Plan(self._recipe) as plan:
-                self._add("warning", plan.warnings)
+                self._tell(*plan.notes)
                 check_cost(plan)
         except MergeError as error:
-            self._tell("", error)
+            self._refuse(error)
 
-    def _tell(self, name: str, error: MergeError) -> None:
-        self._findings.append(Finding.of("error", _role(name), str(error)))
+    def _refuse(self, *errors: MergeError) -> None:
+        self._findings += [Finding.of(problem) for error in errors for problem in error.problems]
 
-    def _add(self, severity: Severity, texts: Iterable[str]) -> None:
-        """Each text names its source itself; a path stands for the source that was opened from it."""
-        roles = {"base": self._recipe.base, **{n: a.source for n, a in self._recipe.agents.items()}}
-        for text in texts:
-            found = re.search(r"\bagent '([^']+)'", text)
-            name = found[1] if found else next((n for n, path in roles.items() if text.startswith(path)), "")
-            name = "base" if not name and re.match(r"(the )?base\b", text) else name
-            self._findings.append(Finding.of(severity, _role(name), text))
+    def _tell(self, *notes: Note) -> None:
+        self._findings += [Finding.of(note) for note in notes]
 
 
-def _notes(prepared: Prepared, base: Opened, agents: dict[str, Opened]) -> Iterator[str]:
-    for tie in prepared.ties:
-        yield f"{tie.who}: its {tie.head} repeats {tie.embedding}; that they are equal is checked when they are read"
-    if prepared.tied is not None:
-        yield f"base: {prepared.tied.head} is tied to {prepared.tied.embedding} and counts once"
+def _notes(family: Family, base: Source, agents: dict[str, Source]) -> Iterator[Note]:
+    for tie in family.ties:
+        yield _note(
+            f"{tie.source.role}: its {tie.pair.head} repeats {tie.pair.embedding}; that they are equal is checked "
+            "when they are read",
+            tie.source.where,
+        )
+    if family.tied is not None:
+        yield _note(f"base: {family.tied.head} is tied to {family.tied.embedding} and counts once", base.where)
     ours = _dtypes(base)
     for name, agent in agents.items():
         if (theirs := _dtypes(agent)) != ours:
-            yield f"agent '{name}' stores {', '.join(theirs)}, the base {', '.join(ours)}"
-    if prepared.tokenizer_from != "base":
-        yield f"agent '{prepared.tokenizer_from}' gives the output its tokenizer and chat template"
+            yield _note(f"agent '{name}' stores {', '.join(theirs)}, the base {', '.join(ours)}", agent.where)
+    if (donor := family.tokenizer_from) != "base":
+        yield _note(f"agent '{donor}' gives the output its tokenizer and chat template", Where(Role(donor)))
 
 
-def _dtypes(source: Opened) -> list[str]:
+def _note(text: str, where: Where) -> Note:
+    return Note(text, where=where, severity="note")
+
+
+def _dtypes(source: Source) -> list[str]:
     return sorted({spec.dtype for spec in source.specs.values()})
-
-
-def _role(name: str) -> str:
-    return {"": "recipe", "base": "base"}.get(name, f"agent '{name}'")
-
-
-def _cut(pattern: re.Pattern[str], text: str) -> tuple[str, str, str]:
-    parts: list[Any] = pattern.split(text, maxsplit=1)
-    return (parts[0], "expected", parts[1]) if len(parts) == 2 else (text, "", "")
-
-
-def _second(parts: list[str]) -> str:
-    return parts[1].strip() if len(parts) > 1 else ""

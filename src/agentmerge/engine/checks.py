@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Plan, Task
-    from agentmerge.sources.folder import Checkpoint
+    from agentmerge.sources.source import Source
     from agentmerge.survey.overlap import OverlapCounts
 
 DENSE = 0.95
@@ -49,7 +49,7 @@ def check_agents(plan: Plan, counts: OverlapCounts) -> list[str]:
     for name, changed, different in zip(plan.names, counts.changed, counts.different, strict=True):
         if changed == 0 and counts.elements:
             found = "is identical to the base" if different == 0 else "changed no element beyond the threshold"
-            text = f"agent '{name}' ({plan.agents[name].source}) {found}"
+            text = f"agent '{name}' ({plan.agents[name].text}) {found}"
             if plan.recipe.inputs.unchanged == "error":
                 raise DataError(
                     f"{text}, expected changes. Check that it is the trained checkpoint, or set "
@@ -63,27 +63,27 @@ def check_agents(plan: Plan, counts: OverlapCounts) -> list[str]:
 
 
 def _non_finite_input(plan: Plan, task: Task, found: IntegrityCounts) -> str:
-    sources: dict[str, Checkpoint] = {"base": plan.base, **plan.agents}
+    sources: dict[str, Source] = {"base": plan.base, **plan.agents}
     bad = (found.nan + found.inf).nonzero()[0]
     names = [name for i in bad if (name := list(sources)[i]) not in task.absent]
     return _non_finite(task, {name: sources[name] for name in names})
 
 
-def _non_finite(task: Task, sources: Mapping[str, Checkpoint]) -> str:
+def _non_finite(task: Task, sources: Mapping[str, Source]) -> str:
     lines = [_non_finite_source(name, source, task) for name, source in sources.items()]
     return "\n".join(lines) + "\nExpected finite numbers. Use an earlier checkpoint of that training run."
 
 
-def _non_finite_source(name: str, source: Checkpoint, task: Task) -> str:
+def _non_finite_source(name: str, source: Source, task: Task) -> str:
     """Count the whole tensor, so that the message does not depend on where the first block ended."""
     nan = inf = 0
     spec = source.specs[task.tensor.name]
     for start in range(0, spec.elements, 512 * LEAF):
-        values = as_float32(source.read(Block(spec, start, min(start + 512 * LEAF, spec.elements))))
+        values = as_float32(source.weights.read(Block(spec, start, min(start + 512 * LEAF, spec.elements))))
         nan += int(np.isnan(values).sum())
         inf += int(np.isinf(values).sum())
     who = "base" if name == "base" else f"agent '{name}'"
-    return f"{task.tensor.name}: {who} ({source.source}) has {nan} NaN and {inf} inf of {spec.elements} elements."
+    return f"{task.tensor.name}: {who} ({source.text}) has {nan} NaN and {inf} inf of {spec.elements} elements."
 
 
 def _overflow(task: Task, counts: RoundingCounts) -> str:

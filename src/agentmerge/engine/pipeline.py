@@ -10,7 +10,6 @@ from agentmerge._version import __version__
 from agentmerge.engine.checks import check_agents
 from agentmerge.engine.cost import check_cost
 from agentmerge.engine.local import LocalRunner
-from agentmerge.engine.output import output_files
 from agentmerge.engine.plan import Plan
 from agentmerge.engine.recording import found_of, profile_of, record_of, summary_of
 from agentmerge.engine.runner import Runner, Target
@@ -23,6 +22,7 @@ from agentmerge.files.writer import Writer
 from agentmerge.kernels import cpu, profiles
 from agentmerge.progress import Silent, Watch
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
+from agentmerge.sidefiles.output import output_files
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.regions import RegionRetention
 from agentmerge.survey.statistic import Survey
@@ -99,14 +99,14 @@ def merge_all(
             one.further = (RegionRetention(one.recipe.method.overlap.threshold),) if full else ()
         made = {out: record for out, one in plans.items() if others and (record := _finished(out, one))}
         todo = {out: one for out, one in plans.items() if out not in made}
-        files = {out: output_files(one) for out, one in todo.items()}
+        files = {out: _files(one) for out, one in todo.items()}
         known = adopt_survey(plan)
         targets = _targets(todo, opened, overwrite)
         kernels.wait(watch)
         try:
             records = _merged(list(targets.values()), known, full, runner, watch, started) if targets else []
             for (out, target), record in zip(targets.items(), records, strict=True):
-                target.writer.finish(files[out](record))
+                target.writer.finish({**files[out], RECORD: record.dump()})
                 made[out] = record
         except (DataError, SurveyError, SourceError) as error:
             for target in targets.values():
@@ -133,7 +133,7 @@ def probe(
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     with Plan(recipe) as plan:
         survey = Survey()
-        check_ties(plan.prepared.ties)
+        check_ties(plan.family.ties)
         asked = tuple(dict.fromkeys([*_always([plan], full), *_asked([plan], survey)]))
         kernels.wait(watch)
         survey.update(runner.fold(plan, asked, "probe", None, watch))
@@ -148,6 +148,13 @@ def probe(
             warnings=[*plan.warnings, *check_agents(plan, survey.total(recipe.method.overlap))],
             timing={"seconds": round(time.time() - started, 3), "bytes_read": plan.input_bytes},
         )
+
+
+def _files(plan: Plan) -> dict[str, bytes]:
+    """Every file beside the shards and the record, read now, so that a missing one is told first."""
+    donor = plan.family.tokenizer_from
+    tokenizer = None if donor == "base" else plan.family.folders[donor]
+    return output_files(plan.recipe, plan.layout, plan.base.folder, tokenizer, plan.family.config_changes)
 
 
 def _targets(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> dict[Path, Target]:
@@ -180,7 +187,7 @@ def _merged(
     targets: Sequence[Target], known: Survey, full: bool, runner: Runner, watch: Watch, started: float
 ) -> list[MergeRecord]:
     plan, plans = targets[0].plan, [target.plan for target in targets]
-    check_ties(plan.prepared.ties)
+    check_ties(plan.family.ties)
     survey, folds = Survey(), 0
     survey.update(known)
     while asked := _asked(plans, survey):

@@ -11,15 +11,15 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 from agentmerge.alike.alignment import Alignment, align
-from agentmerge.alike.chain import prepare
+from agentmerge.alike.chain import importance_alike, make_alike
 from agentmerge.alike.tokens import content_of
 from agentmerge.engine.rules import Decision, Rules
-from agentmerge.errors import AlignmentError, OutputError, RecipeError, SourceError
+from agentmerge.errors import BASE, AlignmentError, Note, OutputError, RecipeError, Role, SourceError
 from agentmerge.files.layout import Layout, Place, plan_layout
 from agentmerge.machine import available_cpus
 from agentmerge.recipe import OUTPUT_DTYPES
-from agentmerge.sidefiles.copied import read_config
-from agentmerge.sources.folder import open_checkpoint
+from agentmerge.sources.beside import read_config
+from agentmerge.sources.opening import opened
 from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, TensorSpec
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
-    from agentmerge.sources.folder import Opened
+    from agentmerge.sources.source import Source
     from agentmerge.survey.statistic import AfterStatistic
 
 BLOCK_SIZES = 1 << 20, 8 << 20
@@ -75,11 +75,13 @@ class Plan:
         self.weights = tuple(recipe.agents[name].weight for name in self.names)
         self._open = ExitStack()
         try:
-            base = self._opened(recipe.base, "base")
-            agents = {n: self._opened(recipe.agents[n].source, f"agent '{n}'") for n in self.names}
+            base = self._opened(BASE, recipe.base)
+            agents = {n: self._opened(Role(n), recipe.agents[n].source) for n in self.names}
             refuse_same_source({"base": base, **agents})
-            self.prepared = prepare(base, agents, recipe.inputs, reads=reader_of(recipe))
-            self.base, self.agents = self.prepared.base, self.prepared.agents
+            self.family = make_alike(base, agents, recipe.inputs, reader_of(recipe))
+            if self.family.errors:
+                raise self.family.errors[0]
+            self.base, self.agents = self.family.base, self.family.agents
             self.extra = {"importance": self._importance()} if "importance" in recipe.method.reads else {}
             self._decide()
         except BaseException:
@@ -114,15 +116,18 @@ class Plan:
             missing_allowed=inputs.missing == "base",
             extra_allowed=inputs.extra == "ignore",
             excused=_unread(decisions, self.names),
-            hints=self.prepared.hints,
+            hints=self.family.hints,
         )
         unused = rules.unused()
-        self.tied = self.prepared.tied
-        self.warnings = [*(f"rule {rule!r} matches no tensor" for rule in unused), *self.prepared.warnings]
+        self.tied = self.family.tied
+        self.notes = [*(Note(f"rule {rule!r} matches no tensor") for rule in unused), *self.family.notes]
         for source in self._sources:
-            self.warnings += source.warnings
-        self.warnings += [
-            f"agent '{agent}': {len(names)} tensors that the base lacks are left out"
+            self.notes += source.notes
+        self.notes += [
+            Note(
+                f"agent '{agent}': {len(names)} tensors that the base lacks are left out",
+                where=self.agents[agent].where,
+            )
             for agent, names in self.alignment.ignored.items()
         ]
         specs = [self._output_spec(spec) for spec in self.alignment.specs]
@@ -131,7 +136,8 @@ class Plan:
             self._task(spec, decisions[spec.name]) for spec in self.alignment.specs if not self._is_tied_head(spec)
         )
         if self.tied and decisions[self.tied.head] != decisions[self.tied.embedding]:
-            self.warnings.append(f"{self.tied.head} is tied to {self.tied.embedding}: the rules of the latter hold")
+            note = f"{self.tied.head} is tied to {self.tied.embedding}: the rules of the latter hold"
+            self.notes.append(Note(note))
         if not any(task.tensor.elements for task in self.merged):
             raise RecipeError(
                 "nothing to merge: the rules take every tensor from one source, or the base has no "
@@ -141,27 +147,32 @@ class Plan:
             self._check_extra(task)
 
     def _check_extra(self, task: Task) -> None:
-        for kind, opened in self.extra.items():
-            for name, source in zip(self.names, opened, strict=True):
+        for kind, sources in self.extra.items():
+            for name, source in zip(self.names, sources, strict=True):
                 found = source.specs.get(task.tensor.name)
                 if name not in task.absent and (found is None or found.shape != task.tensor.shape):
                     what = "no such tensor" if found is None else f"shape {list(found.shape)}"
                     raise AlignmentError(
-                        f"{task.tensor.name}: {kind} of agent '{name}' ({source.source}) has {what}, expected shape "
+                        f"{task.tensor.name}: {kind} of agent '{name}' ({source.text}) has {what}, expected shape "
                         f"{list(task.tensor.shape)}. Make it again from this agent, or take this tensor from the base."
                     )
 
-    def _opened(self, source: str, who: str) -> Opened:
+    def _opened(self, role: Role, text: str) -> Source:
         try:
-            return self._open.enter_context(open_checkpoint(source))
+            return self._open.enter_context(opened(role, text))
         except SourceError as error:
-            raise type(error)(f"{who}: {error}") from error
+            raise error.prefixed(f"{role}: ") from error
 
-    def _importance(self) -> tuple[Opened, ...]:
+    def _importance(self) -> tuple[Source, ...]:
         """Open every agent's importance; its tensors are matched when the tasks are known."""
-        sources = [(name, self.recipe.agents[name].importance or "") for name in self.names]
-        opened = [(name, self._opened(source, f"agents.{name}.importance")) for name, source in sources]
-        return tuple(self.prepared.importance(source, f"agents.{name}.importance") for name, source in opened)
+        texts = [(name, self.recipe.agents[name].importance or "") for name in self.names]
+        sources = [self._opened(Role(name, "importance"), text) for name, text in texts]
+        return tuple(importance_alike(self.family, source) for source in sources)
+
+    @property
+    def warnings(self) -> list[str]:
+        """The notes as texts."""
+        return [str(note) for note in self.notes]
 
     def _is_tied_head(self, spec: TensorSpec) -> bool:
         return self.tied is not None and spec.name == self.tied.head
@@ -232,7 +243,7 @@ class Plan:
         for edge in range(start, stop, max(step, 1)):
             yield Block(task.tensor, edge, min(edge + step, stop))
 
-    def sources_of(self, task: Task) -> dict[str, Opened]:
+    def sources_of(self, task: Task) -> dict[str, Source]:
         """What is read for a task: "base", the agents by name, and what is read beside their weights."""
         if task.method is None and task.tensor.dtype in MERGEABLE:
             return {task.taken_from: self.base if task.taken_from == "base" else self.agents[task.taken_from]}
@@ -289,7 +300,7 @@ class Plan:
         return len(self.names) - len(task.absent)
 
     @property
-    def _sources(self) -> tuple[Opened, ...]:
+    def _sources(self) -> tuple[Source, ...]:
         return (self.base, *self.agents.values())
 
     @property
@@ -307,16 +318,16 @@ class Plan:
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by "base" and agent names, as JSON data."""
         sources = {"base": self.base, **self.agents}
-        found = {n: {"source": s.source, **s.identity(), **self._beside[n]} for n, s in sources.items()}
-        for kind, opened in self.extra.items():
-            extra = zip(self.names, opened, strict=True)
-            found |= {f"{name}.{kind}": {"source": s.source, **s.identity()} for name, s in extra}
+        found = {n: {"source": s.text, **s.identity.as_json(), **self._beside[n]} for n, s in sources.items()}
+        for kind, beside in self.extra.items():
+            extra = zip(self.names, beside, strict=True)
+            found |= {f"{name}.{kind}": {"source": s.text, **s.identity.as_json()} for name, s in extra}
         return found
 
     @cached_property
     def _beside(self) -> dict[str, dict[str, str]]:
         """What decides beside the headers how a source is read: its config and, where rows are added, its tokens."""
-        folders = {"base": self.base.folder, **{name: agent.folder for name, agent in self.agents.items()}}
+        folders = self.family.folders
         found = {name: {"config_sha256": _digest(read_config(folder))} for name, folder in folders.items()}
         if self.recipe.inputs.vocab == "union":
             found = {n: {**found[n], "tokenizer_sha256": content_of(folder).hex()} for n, folder in folders.items()}
@@ -326,24 +337,24 @@ class Plan:
         """Raise OutputError where `out` is a source, or one of them lies inside the other."""
         target = out.resolve()
         for name, source in {"base": self.base, **self.agents}.items():
-            folder = source.folder.resolve()
+            folder = source.folder.path.resolve()
             if target == folder or folder in target.parents or target in folder.parents:
                 who = name if name == "base" else f"agent '{name}'"
                 raise OutputError(f"{out}: lies in, or holds, the source of {who} ({folder}). Choose another --out.")
         for source in self._extras:
-            folder = source.folder.resolve()
+            folder = source.folder.path.resolve()
             if target == folder or target in folder.parents:
-                raise OutputError(f"{out}: holds {source.source}, which is read. Choose another --out.")
+                raise OutputError(f"{out}: holds {source.text}, which is read. Choose another --out.")
 
     @property
-    def _extras(self) -> tuple[Opened, ...]:
+    def _extras(self) -> tuple[Source, ...]:
         """What is read beside the weights."""
         return tuple(source for opened in self.extra.values() for source in opened)
 
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""
         for source in (*self._sources, *self._extras):
-            source.restat()
+            source.identity.restat()
 
     def close(self) -> None:
         """Close the sources."""
@@ -386,14 +397,14 @@ def _unread(decisions: dict[str, Decision], names: tuple[str, ...]) -> set[tuple
     }
 
 
-def refuse_same_source(sources: dict[str, Opened]) -> None:
+def refuse_same_source(sources: dict[str, Source]) -> None:
     """Raise RecipeError where two sources are the same files."""
-    seen: dict[tuple[str, ...], str] = {}
+    seen: dict[tuple[Path, ...], str] = {}
     for name, source in sources.items():
-        key = tuple(str((source.folder / file.name).resolve()) for file in source.files)
+        key = source.identity.paths
         if key in seen:
             raise RecipeError(
-                f"'{seen[key]}' and '{name}' are the same files ({source.folder.resolve()}). "
+                f"'{seen[key]}' and '{name}' are the same files ({source.folder.path.resolve()}). "
                 "Every agent must be a checkpoint of its own, and none of them the base."
             )
         seen[key] = name

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
 from agentmerge.analysis.findings import findings_of, sample_of
-from agentmerge.engine.output import output_facts
 from agentmerge.errors import shortened
 from agentmerge.record import AgentRetention, AgentRounding, CopiedTensor, MergeRecord, SurveySummary, Tensors
+from agentmerge.sidefiles.output import output_facts
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.profile import Profile
 from agentmerge.survey.regions import RegionRetention, region_retentions
@@ -72,7 +72,7 @@ def record_of(plan: Plan, survey: Survey, after: Survey, warnings: list[str], ti
         retention=_retention(plan, after),
         findings=found_of(plan, survey),
         tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
-        output=output_facts(plan),
+        output=output_facts(plan.layout, plan.recipe.output.rounding),
         warnings=[*plan.warnings, *warnings, *_copied_warnings(plan, after), *method.advice(survey)],
         timing=timing,
     )

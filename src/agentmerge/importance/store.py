@@ -12,7 +12,7 @@ import numpy as np
 from agentmerge.errors import OutputError
 from agentmerge.files.layout import plan_layout
 from agentmerge.files.positional import preallocate, sync_data, sync_folder, write_from
-from agentmerge.sources.folder import open_checkpoint
+from agentmerge.sources.opening import opened
 from agentmerge.tensors import Array, Block, TensorSpec
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class SumStore:
         """What an earlier run of this work saved: how far it was, and its sums, flat; None where there is nothing."""
         if not self._path.exists():
             return None
-        with open_checkpoint(self._path) as found:
+        with opened(None, str(self._path)) as found:
             if found.metadata.get("work") != self._work or list(found.specs.values()) != list(self._specs):
                 return None
             done = Done(int(found.metadata["examples"]), float.fromhex(found.metadata["log_likelihood"]))
@@ -87,9 +87,9 @@ class SumStore:
             )
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
-        with open_checkpoint(self._path) as found:
+        with opened(None, str(self._path)) as found:
             for spec in self._specs:
-                yield spec.name, found.read(Block(spec, 0, spec.elements))
+                yield spec.name, found.weights.read(Block(spec, 0, spec.elements))
 
     def _write(self, sums: Iterable[tuple[str, Array]], done: Done) -> None:
         texts = {"work": self._work, "examples": str(done.examples), "log_likelihood": done.log_likelihood.hex()}
