@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.alike.rope import rope, same_rope, shown_rope
+from agentmerge.alike.rope import rope, rope_in_words, same_rope
 from agentmerge.errors import AlignmentError, MergeError, Note, about
 from agentmerge.files.documents import json_or_nothing
 from agentmerge.sources.beside import read_config
@@ -87,7 +87,7 @@ def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, A
     ours, theirs = text_section(base), text_section(agent)
     found = []
     if not same_rope(rope(ours), rope(theirs)):
-        text = f"agent '{name}' has rope {shown_rope(rope(theirs))}, base has {shown_rope(rope(ours))}"
+        text = f"agent '{name}' has rope {rope_in_words(rope(theirs))}, base has {rope_in_words(rope(ours))}"
         found.append(ConfigDifference("rope", text))
     kinds = [str(section.get("model_type", "")).removesuffix("_text") for section in (ours, theirs)]
     if all(kinds) and kinds[0] != kinds[1]:

@@ -41,7 +41,8 @@ class Finding(Frozen):
         where = "recipe" if said.where.role is None else str(said.where.role)
         if isinstance(said, Note):
             return cls(severity=said.severity, where=where, found=said.found, todo=said.todo)
-        return cls(severity="error", where=where, found=said.found, expected=said.expected, todo=said.todo)
+        found = said.found.rstrip(";.\n")  # what joins it to the rest of the sentence
+        return cls(severity="error", where=where, found=found, expected=said.expected, todo=said.todo)
 
 
 class CheckRecord(Frozen):
@@ -97,7 +98,7 @@ class _Check:
         texts = {BASE: recipe.base, **{Role(name): recipe.agents[name].source for name in recipe.agent_names}}
         for role, text in texts.items():
             try:
-                sources[role.name] = stack.enter_context(opened(role, text))
+                sources[role.name] = stack.enter_context(opened(role, text, sources.get("base")))
             except MergeError as error:
                 self._refuse(error)
         return sources

@@ -76,7 +76,7 @@ class Plan:
         self._open = ExitStack()
         try:
             base = self._opened(BASE, recipe.base)
-            agents = {n: self._opened(Role(n), recipe.agents[n].source) for n in self.names}
+            agents = {n: self._opened(Role(n), recipe.agents[n].source, base) for n in self.names}
             refuse_same_source({"base": base, **agents})
             self.family = make_alike(base, agents, recipe.inputs, reader_of(recipe))
             if self.family.errors:
@@ -157,9 +157,9 @@ class Plan:
                         f"{list(task.tensor.shape)}. Make it again from this agent, or take this tensor from the base."
                     )
 
-    def _opened(self, role: Role, text: str) -> Source:
+    def _opened(self, role: Role, text: str, base: Source | None = None) -> Source:
         try:
-            return self._open.enter_context(opened(role, text))
+            return self._open.enter_context(opened(role, text, base))
         except SourceError as error:
             raise error.prefixed(f"{role}: ") from error
 
