@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentmerge.alike.numbers import Fp8View
 from agentmerge.alike.view import FlatRange, RangeView
 from agentmerge.sources.opening import opened
-from agentmerge.sources.together import read_block
+from agentmerge.sources.together import read_blocks
 from agentmerge.tensors import DTYPES, Block, TensorSpec
 from agentmerge.testing import write_checkpoint
 
@@ -66,7 +66,7 @@ def test_verbatim_extents_are_what_read_gives(view: Any, name: str, data: st.Dat
     if extents.verbatim:
         assert bytes_of(extents.parts) == view.read(block).tobytes()
     together = np.zeros(block.elements, DTYPES[spec.dtype])
-    read_block([view], block, [together], ahead=[(view, block)])
+    read_blocks([(view, block)], [together], ahead=[(view, block)])
     assert together.tobytes() == view.read(block).tobytes()
 
 

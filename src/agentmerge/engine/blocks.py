@@ -11,7 +11,7 @@ from agentmerge.errors import DataError
 from agentmerge.files.positional import PAGE, aligned_empty
 from agentmerge.kernels.call import GIVEN, Rule
 from agentmerge.methods.kernel import merge_by
-from agentmerge.sources.together import read_block
+from agentmerge.sources.together import read_blocks
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
@@ -87,9 +87,8 @@ def _read(plan: Plan, task: Task, block: Block, buffers: Buffers, ahead: Ahead) 
     """The block of everything that the task reads, by its name in `Plan.sources_of`."""
     sources, name = plan.sources_of(task), block.tensor.name
     arrays = {row: buffers.take(row, s.specs[name].dtype, block.elements) for row, s in sources.items()}
-    later = plan.sources_of(ahead[0]).values() if ahead else ()
-    soon = [(source.weights, ahead[1]) for source in later] if ahead else []
-    read_block([source.weights for source in sources.values()], block, list(arrays.values()), soon)
+    later = [(source.weights, ahead[1]) for source in plan.sources_of(ahead[0]).values()] if ahead else []
+    read_blocks([(source.weights, block) for source in sources.values()], list(arrays.values()), later)
     return arrays
 
 

@@ -1,4 +1,4 @@
-"""One block of many sources, read together."""
+"""Blocks of many sources, read together."""
 
 from __future__ import annotations
 
@@ -15,34 +15,30 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Block
 
 
-def read_block(
-    sources: Sequence[Weights],
-    block: Block,
-    into: Sequence[Array],
-    ahead: Iterable[tuple[Weights, Block]] = (),
+def read_blocks(
+    wanted: Sequence[tuple[Weights, Block]], into: Sequence[Array], ahead: Iterable[tuple[Weights, Block]] = ()
 ) -> None:
-    """Fill an array from every source: what lies verbatim in files by one compiled call, the rest by `read`.
+    """Fill an array with every block: what lies verbatim in files by one compiled call, the rest by `Weights.read`.
 
     Args:
-        sources: all of them have the block's tensor.
-        block: what to read.
-        into: an array for each source, [block.elements] in the source's dtype of the tensor, contiguous.
+        wanted: blocks of any sources and tensors.
+        into: an array for each, [block.elements] in the dtype that its source has the tensor in, contiguous.
         ahead: what will be read next, which the OS may fetch meanwhile.
 
     Raises:
         SourceError: a file can't be read, or changed.
         ValueError: an array does not fit.
     """
-    later = [part for weights, soon in ahead for part in weights.extents(soon).parts]
-    if not reading.supported():
+    later = [part for weights, block in ahead for part in weights.extents(block).parts]
+    if reading.supported():
+        extents = [weights.extents(block) for weights, block in wanted]
+    else:
         _advise(later)
         later, extents = [], []
-    else:
-        extents = [weights.extents(block) for weights in sources]
     lying = [i for i, found in enumerate(extents) if found.verbatim]
     filled = reading.fill([into[i] for i in lying], [extents[i].parts for i in lying], later)
     done = set(lying[:filled])
-    for i, weights in enumerate(sources):
+    for i, (weights, block) in enumerate(wanted):
         if i not in done:  # put together by a view, or the read that failed, for its error
             weights.read(block, into[i])
 
