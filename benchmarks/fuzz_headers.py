@@ -44,7 +44,7 @@ class Trial:
         self.tried += 1
         try:
             self._parse(self._fd, Path("fuzz.safetensors"))
-        except (self._refused, ShortRead):  # read_header turns a short read into a SourceError
+        except (self._refused, ShortRead):  # source_errors turns a short read into a SourceError
             return
         self.read += 1
 

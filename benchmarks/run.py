@@ -30,7 +30,7 @@ import yaml
 from agentmerge.files.layout import plan_layout
 from agentmerge.files.positional import aligned_empty, preallocate, read_into, sync_data, write_from
 from agentmerge.record import MergeRecord
-from agentmerge.sources.folder import open_checkpoint
+from agentmerge.sources.opening import opened
 from agentmerge.synth.write import synthesise
 from agentmerge.tensors import TensorSpec
 
@@ -153,7 +153,7 @@ def importance(folder: Path, name: str) -> Path:
     if out.exists():
         return out
     out.mkdir()
-    with open_checkpoint(folder / name) as agent:
+    with opened(None, str(folder / name)) as agent:
         specs = [TensorSpec(spec.name, "F32", spec.shape) for spec in agent.specs.values()]
     layout = plan_layout(specs, 1 << 62)
     draws = np.random.default_rng(0).standard_exponential(STEP // 4, np.float32)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pydantic import ValidationError
 
@@ -19,14 +20,18 @@ class Role:
 
     agent: str = ""
     """The agent's name; "" is the base."""
+    beside: str = ""
+    """What of the agent it is beside its weights, for example "importance"."""
 
     def __str__(self) -> str:
+        if self.beside:
+            return f"agents.{self.agent}.{self.beside}"
         return f"agent '{self.agent}'" if self.agent else "base"
 
     @property
     def name(self) -> str:
-        """What stands for it in a recipe and in a record: "base" or the agent's name."""
-        return self.agent or "base"
+        """What stands for it in a record: "base", the agent's name, or that and what lies beside its weights."""
+        return f"{self.agent}.{self.beside}" if self.beside else self.agent or "base"
 
 
 BASE = Role()
@@ -48,6 +53,12 @@ class Where:
     tensor: str = ""
     path: str = ""
     """A file or folder, or the path of a field in a recipe."""
+
+    def filled(self, other: Where) -> Where:
+        """This place with what is unknown taken from another."""
+        return Where(
+            self.role or other.role, self.source or other.source, self.tensor or other.tensor, self.path or other.path
+        )
 
 
 NOWHERE = Where()
@@ -111,6 +122,24 @@ class MergeError(Exception):
         first = found if isinstance(found, Problem) else Problem(found, expected, todo, where)
         self.problems = (first, *more)
         super().__init__("\n".join(map(str, self.problems)))
+
+    def located(self, where: Where) -> Self:
+        """The same error, of which is known whose source, which tensor or which file it is about."""
+        return type(self)(*(replace(problem, where=problem.where.filled(where)) for problem in self.problems))
+
+    def prefixed(self, text: str) -> Self:
+        """The same error, whose text begins with `text`."""
+        first, *more = self.problems
+        return type(self)(replace(first, found=f"{text}{first.found}"), *more)
+
+
+@contextmanager
+def about(where: Where) -> Iterator[None]:
+    """Errors of what is done inside know whose source, which tensor or which file they are about."""
+    try:
+        yield
+    except MergeError as error:
+        raise error.located(where) from error
 
 
 class RecipeError(MergeError, ValueError):

@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import (
     BeforeValidator,
     ByteSize,
@@ -24,6 +23,7 @@ from pydantic import (
 )
 
 from agentmerge.errors import Problem, RecipeError, Where, did_you_mean, problems_of
+from agentmerge.files.documents import parse_yaml
 from agentmerge.frozen import Settings
 from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
@@ -268,8 +268,8 @@ def read_yaml(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: can't be read as a recipe: {error}", where=where) from None
     try:
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError) as error:
+        return parse_yaml(text)
+    except ValueError as error:
         raise RecipeError(f"{path}: not valid YAML: {error}", where=where) from None
 
 
@@ -290,23 +290,3 @@ def _check_name(path: str, name: str, known: Iterable[str]) -> None:
 
 def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:
     return Problem(f"{path}: unknown field", todo=did_you_mean(field, known).strip(), where=Where(path=path))
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key that stands twice in one mapping."""
-
-
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str | int | float | bool | None):
-            raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
-        if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"'{key}' stands twice", key_node.start_mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)

@@ -24,7 +24,7 @@ from agentmerge.api import merge
 from agentmerge.files.save import save
 from agentmerge.files.save import spec_of as spec_of
 from agentmerge.methods.base import before_merging
-from agentmerge.sources.folder import open_checkpoint
+from agentmerge.sources.opening import opened
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Survey
 from agentmerge.synth.numbers import densities_by_name
@@ -98,9 +98,9 @@ def write_checkpoint(
 
 def read_checkpoint(source: Path) -> dict[str, Array]:
     """Every tensor of a checkpoint by name, in its stored dtype and shape."""
-    with open_checkpoint(source) as checkpoint:
+    with opened(None, str(source)) as checkpoint:
         return {
-            name: checkpoint.read(Block(spec, 0, spec.elements)).reshape(spec.shape)
+            name: checkpoint.weights.read(Block(spec, 0, spec.elements)).reshape(spec.shape)
             for name, spec in checkpoint.specs.items()
         }
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from agentmerge.alike.alignment import Alignment, align
-from agentmerge.errors import AlignmentError
+from agentmerge.errors import AlignmentError, Role, Where
 from agentmerge.tensors import TensorSpec
-
-if TYPE_CHECKING:
-    from agentmerge.tensors import Array, Block
 
 
 class Listed:
-    """A checkpoint that is nothing but its list of tensors."""
+    """A source that is nothing but its list of tensors: alignment reads no data."""
 
     def __init__(self, *specs: TensorSpec) -> None:
-        self.source = "somewhere"
+        self.role, self.text = Role("somebody"), "somewhere"
+        self.where = Where(self.role, self.text)
         self.specs = {spec.name: spec for spec in specs}
-
-    def read(self, block: Block, out: Array | None = None) -> Array:
-        raise AssertionError("alignment reads no data")
 
 
 def spec(name: str, *shape: int, dtype: str = "BF16") -> TensorSpec:
@@ -99,6 +92,27 @@ def test_another_kind_of_number_is_refused(name: str, dtype: str) -> None:
     changed = TensorSpec(name, dtype, BASE.specs[name].shape)
     with pytest.raises(AlignmentError, match=f"{name}: agent 'code' stores {dtype}, base stores"):
         aligned({"code": Listed(*{**BASE.specs, name: changed}.values())})
+
+
+def test_a_problem_knows_its_source_and_tensor() -> None:
+    with pytest.raises(AlignmentError) as caught:
+        aligned({"code": Listed(spec("a", 9), spec("b"), spec("ids", 4, dtype="I64"))})
+    (problem,) = caught.value.problems
+    assert problem.where == Where(Role("somebody"), "somewhere", "a")
+    assert problem.todo.startswith("Is it an agent of this base?")
+
+
+def test_the_hint_of_an_agent_stands_at_the_end_of_its_message() -> None:
+    agent = Listed(spec("a"), spec("ids", 4, dtype="I64"))
+    with pytest.raises(AlignmentError) as caught:
+        align(
+            BASE,
+            {"code": agent},
+            missing_allowed=False,
+            extra_allowed=False,
+            hints={"code": "Why.", "tool": "No."},  # type: ignore[arg-type, dict-item]
+        )
+    assert str(caught.value).endswith("to count them as unchanged.\nWhy.")
 
 
 def test_pairs_that_are_not_read_need_not_match() -> None:

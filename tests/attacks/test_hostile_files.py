@@ -15,9 +15,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from agentmerge.errors import SourceError, SourceNotFoundError
-from agentmerge.files.header import Header, encode_header, read_header
-from agentmerge.sources.folder import INDEX, open_checkpoint
+from agentmerge.files.header import Header, encode_header
+from agentmerge.files.layout import INDEX
+from agentmerge.sources.opening import opened
 from agentmerge.tensors import DTYPES, TensorSpec
+from tests.files.headers import read_header
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -258,6 +260,6 @@ def test_any_index_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, 
     folder = tmp_path_factory.mktemp("index")
     (folder / "F32").write_bytes(encode_header([TensorSpec("a", "F32", (0,))], {}))
     (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
-    with suppress(SourceError), open_checkpoint(folder) as checkpoint:
+    with suppress(SourceError), opened(None, str(folder)) as source:
         assert weight_map == {"a": "F32"}
-        assert list(checkpoint.specs) == ["a"]
+        assert list(source.specs) == ["a"]

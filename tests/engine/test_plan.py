@@ -12,7 +12,7 @@ from agentmerge.engine import estimate
 from agentmerge.engine.estimate import RESIDENT, blocks
 from agentmerge.engine.preflight import check_output, planned
 from agentmerge.errors import OutputError, SourceError
-from agentmerge.sources.folder import FolderCheckpoint
+from agentmerge.sources.folder import FolderWeights
 from agentmerge.tensors import LEAF
 from agentmerge.testing import CONFIG, Sources, make_agents, random_base, read_checkpoint, write_checkpoint
 
@@ -33,7 +33,7 @@ def test_a_plan_reads_no_tensor(tiny: Sources, monkeypatch: pytest.MonkeyPatch) 
     def read(*_: object) -> None:
         raise AssertionError("a plan reads headers only")
 
-    monkeypatch.setattr(FolderCheckpoint, "read", read)
+    monkeypatch.setattr(FolderWeights, "read", read)
     with plan_for(tiny) as plan:
         assert len(plan.merged) == 5
         assert estimate.output_bytes(plan) > estimate.input_bytes(plan) / 4
@@ -220,8 +220,8 @@ def test_a_failing_plan_closes_what_it_opened(tiny: Sources, monkeypatch: pytest
     del tensors[NORM]
     write_checkpoint(tiny.agents["tool"], tensors)
     closed: list[str] = []
-    close = FolderCheckpoint.close
-    monkeypatch.setattr(FolderCheckpoint, "close", lambda self: closed.append(self.source) or close(self))
+    close = FolderWeights.close
+    monkeypatch.setattr(FolderWeights, "close", lambda self: closed.append(self) or close(self))
     with pytest.raises(ValueError, match="lacks 1"), plan_for(tiny):
         pass
     assert len(closed) == 4

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load, save
 
-from agentmerge.files.header import encode_header, read_header
+from agentmerge.files.header import encode_header
 from agentmerge.tensors import DTYPES, TensorSpec
+from tests.files.headers import read_header
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -155,7 +155,7 @@ def test_advice_and_sync_change_no_bytes(fd: int, there: bool, tmp_path: Path, m
     positional.advise_sequential(fd)
     positional.sync_data(fd)
     positional.sync_folder(tmp_path)
-    positional.advise_done(fd, 0, 4)
+    positional.advise_soon(fd, 0, 4)
     into = bytearray(4)
     read_into(fd, into, 0)
     assert into == b"data"

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from agentmerge.errors import OutputError, SourceError
-from agentmerge.files.layout import index_json, plan_layout
+from agentmerge.files.layout import INDEX, index_json, plan_layout
 from agentmerge.files.writer import Writer
 from agentmerge.importance import store as module
 from agentmerge.importance.names import Parameter, match
 from agentmerge.importance.store import SUMS, Progress, SumStore, write_means
-from agentmerge.sources.folder import INDEX
 from agentmerge.tensors import TensorSpec
 from agentmerge.testing import read_checkpoint
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentmerge.errors import SourceError
-from agentmerge.sidefiles.copied import is_tokenizer, output_config, read_config, side_files, true_dtype
+from agentmerge.sidefiles.config import output_config, true_dtype
+from agentmerge.sidefiles.copied import side_files
+from agentmerge.sources.beside import is_tokenizer, read_config
 
 if TYPE_CHECKING:
     from pathlib import Path

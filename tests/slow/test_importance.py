@@ -12,7 +12,7 @@ from agentmerge.errors import DataError, MergeError, OutputError, RecipeError, S
 from agentmerge.importance import run as module
 from agentmerge.importance.record import ImportanceRecord
 from agentmerge.importance.run import Options, measure
-from agentmerge.sources.folder import open_checkpoint
+from agentmerge.sources.opening import opened
 from agentmerge.testing import read_checkpoint, write_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -169,11 +169,11 @@ def test_the_output_has_exactly_the_models_names_and_shapes(tmp_path, monkeypatc
     monkeypatch.setattr(module, "SHARD_SIZE", shard_size)
     model, data = make_model(tmp_path / "model", kind, "bfloat16"), make_data(tmp_path)
     record = measure(model, data, tmp_path / "out", Options(examples=2, device="cpu"))
-    with open_checkpoint(model) as weights, open_checkpoint(tmp_path / "out") as found:
+    with opened(None, str(model)) as weights, opened(None, str(tmp_path / "out")) as found:
         assert {n: s.shape for n, s in found.specs.items()} == {n: s.shape for n, s in weights.specs.items()}
         assert {spec.dtype for spec in found.specs.values()} == {"F32"}
-        assert (len(found.files) > 1) == (shard_size == 4_000)
-        assert found.warnings == ()
+        assert (len(found.identity.files) > 1) == (shard_size == 4_000)
+        assert found.notes == ()
     assert ImportanceRecord.load(tmp_path / "out") == record
 
 

@@ -18,12 +18,16 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from agentmerge.errors import SourceError, SourceNotFoundError
-from agentmerge.sources.folder import INDEX, Checkpoint, open_checkpoint
+from agentmerge.files.layout import INDEX
+from agentmerge.sources.opening import opened
+from agentmerge.sources.source import Extents, Folder
 from agentmerge.tensors import Block, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
+    from agentmerge.sources.source import Source
     from agentmerge.tensors import Array
 
 ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -49,6 +53,15 @@ def sharded(folder: Path) -> Path:
     return folder
 
 
+def open_source(path: str | Path) -> AbstractContextManager[Source]:
+    return opened(None, str(path))
+
+
+def refused(path: str | Path) -> None:
+    with open_source(path):
+        raise AssertionError("it was opened")
+
+
 @contextmanager
 def refusal(*parts: str, error: type[Exception] = SourceError) -> Iterator[None]:
     with pytest.raises(error) as caught:
@@ -57,35 +70,35 @@ def refusal(*parts: str, error: type[Exception] = SourceError) -> Iterator[None]
         assert part in str(caught.value)
 
 
-def whole(checkpoint: Checkpoint, name: str) -> Array:
-    spec = checkpoint.specs[name]
-    return checkpoint.read(Block(spec, 0, spec.elements)).reshape(spec.shape)
+def whole(source: Source, name: str) -> Array:
+    spec = source.specs[name]
+    return source.weights.read(Block(spec, 0, spec.elements)).reshape(spec.shape)
 
 
 # what a checkpoint is
 
 
 def test_a_folder_of_shards_reads_as_one_checkpoint(tmp_path: Path) -> None:
-    with open_checkpoint(sharded(tmp_path)) as checkpoint:
-        assert list(checkpoint.specs) == ["embed", "norm", "head"]
-        assert checkpoint.specs["embed"] == TensorSpec("embed", "BF16", (7, 3))
+    with open_source(sharded(tmp_path)) as source:
+        assert list(source.specs) == ["embed", "norm", "head"]
+        assert source.specs["embed"] == TensorSpec("embed", "BF16", (7, 3))
         for name, array in {"embed": EMBED, "norm": NORM, "head": HEAD}.items():
-            assert whole(checkpoint, name).dtype == array.dtype
-            assert whole(checkpoint, name).tobytes() == array.tobytes()
-        assert (checkpoint.source, checkpoint.folder) == (str(tmp_path), tmp_path)
-        assert [file.name for file in checkpoint.files] == [ONE, TWO]
-        assert checkpoint.metadata == {"format": "pt"}
-        assert checkpoint.warnings == ()
+            assert whole(source, name).dtype == array.dtype
+            assert whole(source, name).tobytes() == array.tobytes()
+        assert (source.text, source.folder) == (str(tmp_path), Folder(tmp_path, whole=True))
+        assert [file.name for file in source.identity.files] == [ONE, TWO]
+        assert source.metadata == {"format": "pt"}
+        assert source.notes == ()
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "agent.safetensors"])
 def test_a_single_file_needs_no_index_and_can_be_named_itself(tmp_path: Path, name: str) -> None:
     path = save(tmp_path / name, embed=EMBED)
-    for source in (tmp_path, path, str(path)):
-        with open_checkpoint(source) as checkpoint:
-            assert whole(checkpoint, "embed").tobytes() == EMBED.tobytes()
-            assert checkpoint.folder == tmp_path
-            assert [file.name for file in checkpoint.files] == [name]
+    for written in (tmp_path, path, str(path)):
+        with open_source(written) as source:
+            assert whole(source, "embed").tobytes() == EMBED.tobytes()
+            assert source.folder == Folder(tmp_path, whole=written == tmp_path)
+            assert [file.name for file in source.identity.files] == [name]
 
 
 def test_a_hub_snapshot_of_links_reads_like_files(tmp_path: Path) -> None:
@@ -93,100 +106,112 @@ def test_a_hub_snapshot_of_links_reads_like_files(tmp_path: Path) -> None:
     (tmp_path / "snapshot").mkdir()
     save(tmp_path / "blobs" / "0123", embed=EMBED)
     (tmp_path / "snapshot" / "model.safetensors").symlink_to(Path("..") / "blobs" / "0123")
-    with open_checkpoint(tmp_path / "snapshot") as checkpoint:
-        assert whole(checkpoint, "embed").tobytes() == EMBED.tobytes()
+    with open_source(tmp_path / "snapshot") as source:
+        assert whole(source, "embed").tobytes() == EMBED.tobytes()
 
 
 def test_an_index_may_lead_to_the_single_file(tmp_path: Path) -> None:
     save(tmp_path / "model.safetensors", embed=EMBED)
     write_index(tmp_path, {"embed": "model.safetensors"})
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert list(checkpoint.specs) == ["embed"]
+    with open_source(tmp_path) as source:
+        assert list(source.specs) == ["embed"]
 
 
 def test_an_index_may_lead_into_a_folder_below(tmp_path: Path) -> None:
     (tmp_path / "weights").mkdir()
     save(tmp_path / "weights" / "a.safetensors", embed=EMBED)
     write_index(tmp_path, {"embed": "./weights//a.safetensors"})
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert [file.name for file in checkpoint.files] == ["weights/a.safetensors"]
+    with open_source(tmp_path) as source:
+        assert [file.name for file in source.identity.files] == ["weights/a.safetensors"]
 
 
 # blocks
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with open_checkpoint(sharded(tmp_path_factory.mktemp("shared"))) as opened:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with open_source(sharded(tmp_path_factory.mktemp("shared"))) as opened:
         yield opened
 
 
 @settings(deadline=None)  # a disk may be slow
 @given(st.tuples(st.integers(0, 4097), st.integers(0, 4097)).map(sorted), st.booleans())
-def test_any_block_is_that_part_of_the_tensor(checkpoint: Any, ends: list[int], given_out: bool) -> None:
-    block = Block(checkpoint.specs["norm"], *ends)
+def test_any_block_is_that_part_of_the_tensor(source: Any, ends: list[int], given_out: bool) -> None:
+    block = Block(source.specs["norm"], *ends)
     out = np.empty(block.elements, np.float32) if given_out else None
-    values = checkpoint.read(block, out)
+    values = source.weights.read(block, out)
     assert values.tobytes() == NORM[ends[0] : ends[1]].tobytes()
     assert out is None or values is out
 
 
-def test_a_block_of_another_checkpoint_reads_in_the_dtype_that_is_stored_here(checkpoint: Any) -> None:
-    values = checkpoint.read(Block(TensorSpec("norm", "BF16", (100,)), 50, 60))
+def test_a_block_of_another_checkpoint_reads_in_the_dtype_that_is_stored_here(source: Any) -> None:
+    values = source.weights.read(Block(TensorSpec("norm", "BF16", (100,)), 50, 60))
     assert values.dtype == np.float32
     assert np.array_equal(values, NORM[50:60])
 
 
 @pytest.mark.parametrize("out", [np.empty(3, np.float16), np.empty(4, np.float32), np.empty((3, 1), np.float32)])
-def test_a_buffer_that_does_not_fit_is_refused(checkpoint: Any, out: Array) -> None:
+def test_a_buffer_that_does_not_fit_is_refused(source: Any, out: Array) -> None:
     with pytest.raises(ValueError, match=r"norm: out is .* expected float32 \(3,\)"):
-        checkpoint.read(Block(checkpoint.specs["norm"], 0, 3), out)
+        source.weights.read(Block(source.specs["norm"], 0, 3), out)
 
 
 @pytest.mark.parametrize("ends", [(-1, 2), (3, 2), (0, 4098)])
-def test_a_block_outside_its_tensor_is_refused(checkpoint: Any, ends: tuple[int, int]) -> None:
+def test_a_block_outside_its_tensor_is_refused(source: Any, ends: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match=r"norm: elements .* of 4097"):
-        checkpoint.read(Block(checkpoint.specs["norm"], *ends))
+        source.weights.read(Block(source.specs["norm"], *ends))
 
 
-def test_a_tensor_that_is_not_there_is_named_with_one_that_is(checkpoint: Any) -> None:
+def test_a_tensor_that_is_not_there_is_named_with_one_that_is(source: Any) -> None:
     with refusal("no tensor 'embet'", "Did you mean 'embed'?"):
-        checkpoint.read(Block(TensorSpec("embet", "BF16", (1,)), 0, 1))
+        source.weights.read(Block(TensorSpec("embet", "BF16", (1,)), 0, 1))
 
 
-def test_a_span_is_where_the_blocks_bytes_lie_in_an_open_file(checkpoint: Any) -> None:
-    block = Block(checkpoint.specs["norm"], 100, 200)
-    span = checkpoint.span(block)
-    assert os.pread(span.fd, span.nbytes, span.offset) == NORM[100:200].tobytes()
-    span.close()
+def test_an_extent_is_where_the_blocks_bytes_lie(source: Any) -> None:
+    extents = source.weights.extents(Block(source.specs["norm"], 100, 200))
+    (extent,) = extents.parts
+    assert extents.verbatim
+    with extent.file.borrow() as fd:
+        assert os.pread(fd, extent.nbytes, extent.offset) == NORM[100:200].tobytes()
 
 
-def test_there_is_no_span_of_what_is_not_there(checkpoint: Any) -> None:
-    assert checkpoint.span(Block(TensorSpec("embet", "BF16", (1,)), 0, 1)) is None
-    assert checkpoint.span(Block(checkpoint.specs["norm"], 0, 4098)) is None
+def test_there_are_no_extents_of_what_is_not_there(source: Any) -> None:
+    for block in (Block(TensorSpec("embet", "BF16", (1,)), 0, 1), Block(source.specs["norm"], 0, 4098)):
+        assert source.weights.extents(block) == Extents((), verbatim=False)
 
 
-def test_the_file_of_a_span_stays_open_when_the_checkpoint_closes(tmp_path: Path) -> None:
-    with open_checkpoint(sharded(tmp_path)) as checkpoint:
-        span = checkpoint.span(Block(checkpoint.specs["norm"], 0, 2))
-    assert os.pread(span.fd, 8, span.offset) == NORM[:2].tobytes()
-    span.close()
+def test_a_borrowed_file_stays_open_when_the_source_closes(tmp_path: Path) -> None:
+    with open_source(sharded(tmp_path)) as source:
+        (extent,) = source.weights.extents(Block(source.specs["norm"], 0, 2)).parts
+        lent = extent.file.borrow()
+        fd = lent.__enter__()
+    assert os.pread(fd, 8, extent.offset) == NORM[:2].tobytes()
+    lent.__exit__(None, None, None)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(span.fd)
+        os.fstat(fd)
 
 
-def test_many_threads_read_the_same_numbers(checkpoint: Any) -> None:
-    blocks = [Block(checkpoint.specs["norm"], start, start + 97) for start in range(0, 4000, 10)]
+def test_a_borrowed_file_that_changed_is_told_by_name(tmp_path: Path) -> None:
+    path = save(tmp_path / "model.safetensors", norm=NORM)
+    with open_source(tmp_path) as source:
+        (extent,) = source.weights.extents(Block(source.specs["norm"], 0, 2)).parts
+        os.utime(path, ns=(1, 1))
+        with refusal("model.safetensors", "changed while in use"), extent.file.borrow():
+            pass
+
+
+def test_many_threads_read_the_same_numbers(source: Any) -> None:
+    blocks = [Block(source.specs["norm"], start, start + 97) for start in range(0, 4000, 10)]
     with ThreadPoolExecutor(8) as pool:
-        for block, values in zip(blocks, pool.map(checkpoint.read, blocks), strict=True):
+        for block, values in zip(blocks, pool.map(source.weights.read, blocks), strict=True):
             assert np.array_equal(values, NORM[block.start : block.stop])
 
 
 def test_reading_after_close_is_an_error(tmp_path: Path) -> None:
-    with open_checkpoint(sharded(tmp_path)) as checkpoint:
-        spec = checkpoint.specs["norm"]
+    with open_source(sharded(tmp_path)) as source:
+        spec = source.specs["norm"]
     with pytest.raises(ValueError, match="after close"):
-        checkpoint.read(Block(spec, 0, 1))
+        source.weights.read(Block(spec, 0, 1))
 
 
 def test_more_shards_than_open_files_can_be_read(tmp_path: Path) -> None:
@@ -194,9 +219,9 @@ def test_more_shards_than_open_files_can_be_read(tmp_path: Path) -> None:
     for i, name in enumerate(names):
         save(tmp_path / name, **{f"t{i}": np.full(3, i, np.int32)})
     write_index(tmp_path, {f"t{i}": name for i, name in enumerate(names)})
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_source(tmp_path) as source:
         for _ in range(2):
-            assert [int(whole(checkpoint, name)[0]) for name in checkpoint.specs] == list(range(20))
+            assert [int(whole(source, name)[0]) for name in source.specs] == list(range(20))
 
 
 # identity
@@ -204,39 +229,39 @@ def test_more_shards_than_open_files_can_be_read(tmp_path: Path) -> None:
 
 def test_the_identity_is_json_and_tells_a_changed_header(tmp_path: Path) -> None:
     path = save(tmp_path / "model.safetensors", embed=EMBED)
-    with open_checkpoint(tmp_path) as checkpoint:
-        before = checkpoint.identity()
+    with open_source(tmp_path) as source:
+        before = source.identity.as_json()
     assert json.loads(json.dumps(before)) == before
     assert before["files"][0]["name"] == "model.safetensors"
     assert before["files"][0]["size"] == path.stat().st_size
-    with open_checkpoint(path) as checkpoint:
-        assert checkpoint.identity() == before
+    with open_source(path) as source:
+        assert source.identity.as_json() == before
     save(path, embet=EMBED)
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert checkpoint.identity()["files"][0]["header_sha256"] != before["files"][0]["header_sha256"]
+    with open_source(tmp_path) as source:
+        assert source.identity.as_json()["files"][0]["header_sha256"] != before["files"][0]["header_sha256"]
 
 
 def test_a_file_that_changes_while_in_use_is_told_by_name(tmp_path: Path) -> None:
     path = save(tmp_path / "model.safetensors", embed=EMBED)
-    with open_checkpoint(tmp_path) as checkpoint:
-        checkpoint.restat()
+    with open_source(tmp_path) as source:
+        source.identity.restat()
         os.utime(path, ns=(1, 1))
         with refusal("model.safetensors", "changed while in use", "time 1 ns"):
-            checkpoint.restat()
+            source.identity.restat()
         with refusal("model.safetensors", "changed while in use"):
-            whole(checkpoint, "embed")
+            whole(source, "embed")
         path.unlink()
         with refusal("model.safetensors", "no such file", error=SourceNotFoundError):
-            checkpoint.restat()
+            source.identity.restat()
 
 
 def test_a_file_that_shrinks_during_a_read_names_file_and_tensor(tmp_path: Path) -> None:
     path = save(tmp_path / "model.safetensors", norm=NORM)
-    with open_checkpoint(tmp_path) as checkpoint:
-        checkpoint.read(Block(checkpoint.specs["norm"], 0, 1))
+    with open_source(tmp_path) as source:
+        source.weights.read(Block(source.specs["norm"], 0, 1))
         os.truncate(path, path.stat().st_size - 8)
         with refusal("model.safetensors", "tensor 'norm'", "truncated", "16380 of 16388 bytes"):
-            whole(checkpoint, "norm")
+            whole(source, "norm")
 
 
 # what is not a checkpoint
@@ -244,13 +269,13 @@ def test_a_file_that_shrinks_during_a_read_names_file_and_tensor(tmp_path: Path)
 
 def test_a_path_that_is_not_there_is_told(tmp_path: Path) -> None:
     with refusal(str(tmp_path / "nowhere"), "no such folder", error=SourceNotFoundError):
-        open_checkpoint(tmp_path / "nowhere")
+        refused(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("source", ["", "a\0b", "./no/such/place"])
 def test_strange_paths_are_told_too(source: str) -> None:
     with refusal(repr(source), "Check the path", error=SourceNotFoundError):
-        open_checkpoint(source)
+        refused(source)
 
 
 @pytest.mark.parametrize(
@@ -263,12 +288,12 @@ def test_strange_paths_are_told_too(source: str) -> None:
 )
 def test_a_hub_id_is_told_how_to_become_a_folder(source: str, command: str) -> None:
     with refusal(source, "no such folder", command, error=SourceNotFoundError):
-        open_checkpoint(source)
+        refused(source)
 
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
     with refusal(str(tmp_path), "an empty folder", "expected a .safetensors file"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
@@ -276,39 +301,39 @@ def test_other_formats_are_named_and_to_be_converted(tmp_path: Path, name: str) 
     for file in (name, "training_args.bin", "config.json"):
         (tmp_path / file).touch()
     with refusal(f"found only {name}, expected safetensors", "Convert it"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 def test_several_files_without_an_index_are_listed(tmp_path: Path) -> None:
     sharded(tmp_path)
     (tmp_path / INDEX).unlink()
     with refusal(str(tmp_path), ONE, TWO, f"no {INDEX}", f"Add {INDEX}"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 def test_one_shard_of_two_is_not_a_checkpoint(tmp_path: Path) -> None:
     save(tmp_path / ONE, embed=EMBED)
     with refusal(ONE, "one of 2 shards", "Finish the download"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 def test_a_lora_adapter_is_to_be_merged_into_its_base_first(tmp_path: Path) -> None:
     save(tmp_path / "adapter_model.safetensors", lora=EMBED)
     (tmp_path / "adapter_config.json").write_text("{}")
     with refusal("LoRA adapter", "not supported yet", "Merge it into its base first"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 def test_two_checkpoints_in_one_folder_are_refused(tmp_path: Path) -> None:
     save(sharded(tmp_path) / "model.safetensors", embed=EMBED)
     with refusal(str(tmp_path), "two checkpoints", "model.safetensors", INDEX, "Remove the one"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 def test_a_link_to_nothing_is_told_by_name(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").symlink_to("gone")
     with refusal("model.safetensors", "no such file", error=SourceNotFoundError):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 # the index
@@ -317,34 +342,34 @@ def test_a_link_to_nothing_is_told_by_name(tmp_path: Path) -> None:
 def test_an_index_that_is_not_json_is_told(tmp_path: Path) -> None:
     (sharded(tmp_path) / INDEX).write_text("{")
     with refusal(INDEX, "is not JSON"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 def test_a_tensor_that_the_index_lists_twice_is_told(tmp_path: Path) -> None:
     text = f'{{"weight_map": {{"embed": "{ONE}", "embed": "{TWO}"}}}}'
     (sharded(tmp_path) / INDEX).write_text(text)
     with refusal(INDEX, "'embed' appears twice"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 @pytest.mark.parametrize("weight_map", [None, {}, [], "x"])
 def test_an_index_without_a_weight_map_is_told(tmp_path: Path, weight_map: object) -> None:
     write_index(sharded(tmp_path), weight_map)
     with refusal(INDEX, "weight_map", "expected a file name for every tensor"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 @pytest.mark.parametrize("file", ["../a.safetensors", "/etc/passwd", "a/../../b", "", ".", "a\0b", 3, None])
 def test_an_index_stays_inside_its_folder(tmp_path: Path, file: object) -> None:
     write_index(sharded(tmp_path), {"embed": file})
     with refusal(INDEX, "tensor 'embed'", "expected a file inside the folder"):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 def test_files_that_the_index_names_must_be_there(tmp_path: Path) -> None:
     (sharded(tmp_path) / TWO).unlink()
     with refusal(INDEX, "1 of its 2 files", TWO, "Finish the download", error=SourceNotFoundError):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -353,31 +378,31 @@ def test_files_that_the_index_names_must_be_there(tmp_path: Path) -> None:
 def test_a_shard_must_hold_what_the_index_says(tmp_path: Path, listed: dict[str, str], found: str) -> None:
     write_index(sharded(tmp_path), {"embed": ONE, "head": TWO, **listed})
     with refusal(INDEX, f"tensor '{next(iter(listed))}' should be in {ONE}", found):
-        open_checkpoint(tmp_path)
+        refused(tmp_path)
 
 
 def test_what_the_index_does_not_list_is_ignored_with_a_warning(tmp_path: Path) -> None:
     write_index(sharded(tmp_path), {"embed": ONE, "head": TWO})
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert list(checkpoint.specs) == ["embed", "head"]
-        assert len(checkpoint.warnings) == 1
-        assert re.search(f"{TWO}: not in the index, ignored: norm$", checkpoint.warnings[0])
+    with open_source(tmp_path) as source:
+        assert list(source.specs) == ["embed", "head"]
+        assert len(source.notes) == 1
+        assert re.search(f"{TWO}: not in the index, ignored: norm$", str(source.notes[0]))
 
 
 def test_of_a_tensor_in_two_shards_the_index_takes_one(tmp_path: Path) -> None:
     save(sharded(tmp_path) / ONE, embed=EMBED, head=-HEAD)
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert whole(checkpoint, "head").tobytes() == HEAD.tobytes()
-        assert len(checkpoint.warnings) == 1
-        assert re.search(f"{ONE}: the index takes them from another.*: head$", checkpoint.warnings[0])
+    with open_source(tmp_path) as source:
+        assert whole(source, "head").tobytes() == HEAD.tobytes()
+        assert len(source.notes) == 1
+        assert re.search(f"{ONE}: the index takes them from another.*: head$", str(source.notes[0]))
 
 
 def test_stray_files_are_ignored_with_a_warning(tmp_path: Path) -> None:
     stray = "model-00003-of-00003.safetensors"
     for name in (stray, "pytorch_model.bin", "._model.safetensors"):
         (sharded(tmp_path) / name).touch()
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert list(checkpoint.specs) == ["embed", "norm", "head"]
-        strays, torch = checkpoint.warnings
+    with open_source(tmp_path) as source:
+        assert list(source.specs) == ["embed", "norm", "head"]
+        strays, torch = map(str, source.notes)
     assert strays.endswith(f"ignored: {stray}")
     assert torch.endswith("ignored: pytorch_model.bin")

@@ -11,7 +11,7 @@ import agentmerge
 from agentmerge.cli import main
 from agentmerge.engine.preflight import CheckRecord, Finding
 from agentmerge.errors import BASE, Problem, Where
-from agentmerge.sources.folder import FolderCheckpoint
+from agentmerge.sources.folder import FolderWeights
 from agentmerge.synth.write import synthesise
 from tests.symptoms.conftest import NORM, Case, model, tokenizer, trained, words
 
@@ -66,7 +66,7 @@ def test_a_clean_set_has_no_findings_and_reads_no_tensor(case: Case, monkeypatch
     def read(*_: object) -> None:
         raise AssertionError("a check reads no tensor")
 
-    monkeypatch.setattr(FolderCheckpoint, "read", read)
+    monkeypatch.setattr(FolderWeights, "read", read)
     record = case.check()
     assert record.ok
     assert record.findings == []
@@ -107,7 +107,7 @@ def test_other_dtypes_are_a_note(case: Case) -> None:
 
 def test_a_finding_says_its_place_once() -> None:
     problem = Problem("base: x is odd: v1.2 is there;", expected="even", todo="Do it.", where=Where(BASE))
-    finding = Finding.of("error", problem)
+    finding = Finding.of(problem)
     assert (finding.where, finding.found, finding.expected, finding.todo) == (
         "base", "x is odd: v1.2 is there", "even", "Do it.",
     )  # fmt: skip

@@ -1,17 +1,17 @@
-"""Match the base's tensors with every agent's by name. Knows no data, no methods and no architectures."""
+"""Match the base's tensors with every agent's by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import AlignmentError, shortened
+from agentmerge.errors import AlignmentError, Where, shortened
 from agentmerge.tensors import MERGEABLE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from agentmerge.sources.folder import Checkpoint
+    from agentmerge.sources.source import Source
     from agentmerge.tensors import TensorSpec
 
 
@@ -27,13 +27,13 @@ class Alignment:
 
 
 def align(
-    base: Checkpoint,
-    agents: Mapping[str, Checkpoint],
+    base: Source,
+    agents: Mapping[str, Source],
     *,
     missing_allowed: bool,
     extra_allowed: bool,
     excused: Collection[tuple[str, str]] = (),
-    hints: Collection[str] = (),
+    hints: Mapping[str, str] | None = None,
 ) -> Alignment:
     """Match tensors by name.
 
@@ -43,7 +43,7 @@ def align(
         missing_allowed: a tensor that an agent lacks counts as unchanged by it.
         extra_allowed: a tensor that the base lacks is left out.
         excused: (tensor, agent) pairs that are not read, so need not match.
-        hints: why names could not be matched, for the message.
+        hints: by agent, why its names could not be matched, for the message.
 
     Raises:
         AlignmentError: tensors are missing or extra without leave, or differ in shape or kind of number.
@@ -58,62 +58,78 @@ def align(
         for agent, source in agents.items()
         if (extra := tuple(name for name in source.specs if name not in base.specs))
     }
-    try:
-        _check_missing(base, lacking, missing_allowed, excused)
-        _check_extra(ignored, extra_allowed)
-    except AlignmentError as error:
-        raise AlignmentError("\n".join([str(error), *(hint for hint in hints if hint)])) from None
+    told = "".join(f"\n{hint}" for agent, hint in (hints or {}).items() if agent in agents)
+    _check_missing(base, agents, _by_agent(lacking, excused), missing_allowed, told)
+    _check_extra(agents, ignored, extra_allowed, told)
     for agent, source in agents.items():
         for name in base.specs.keys() & source.specs.keys():
             if (name, agent) not in excused:
-                _check_alike(base.specs[name], agent, source.specs[name])
+                _check_alike(base.specs[name], agent, source)
     return Alignment(tuple(base.specs.values()), lacking, ignored)
 
 
-def _check_missing(
-    base: Checkpoint,
-    lacking: Mapping[str, frozenset[str]],
-    allowed: bool,
-    excused: Collection[tuple[str, str]],
-) -> None:
-    by_agent: dict[str, list[str]] = {}
+def _by_agent(lacking: Mapping[str, frozenset[str]], excused: Collection[tuple[str, str]]) -> dict[str, list[str]]:
+    """Agent to the tensors that it lacks and that are read."""
+    found: dict[str, list[str]] = {}
     for name, agents in lacking.items():
         for agent in sorted(agents):
             if (name, agent) not in excused:
-                by_agent.setdefault(agent, []).append(name)
-    for agent, names in by_agent.items():
+                found.setdefault(agent, []).append(name)
+    return found
+
+
+def _check_missing(
+    base: Source, agents: Mapping[str, Source], missing: Mapping[str, list[str]], allowed: bool, hints: str
+) -> None:
+    for agent, names in missing.items():
         if len(names) == len(base.specs):
             raise AlignmentError(
-                f"agent '{agent}' has none of the base's {len(names)} tensors (the base's first is {names[0]}). "
-                "Is it a checkpoint of the same model?"
+                f"agent '{agent}' has none of the base's {len(names)} tensors (the base's first is {names[0]})",
+                todo=f"Is it a checkpoint of the same model?{hints}",
+                where=agents[agent].where,
             )
-    if by_agent and not allowed:
-        lists = "\n".join(f"  agent '{a}' lacks {len(n)}: {shortened(n)}" for a, n in by_agent.items())
+    if missing and not allowed:
+        lists = "\n".join(f"  agent '{a}' lacks {len(n)}: {shortened(n)}" for a, n in missing.items())
         raise AlignmentError(
-            f"Tensors of the base are missing from agents:\n{lists}\n"
-            "Expected the same tensors. Check the checkpoints, or set inputs.missing: base (--missing base) to count "
-            "them as unchanged."
+            f"Tensors of the base are missing from agents:\n{lists}\n",
+            expected="the same tensors",
+            todo="Check the checkpoints, or set inputs.missing: base (--missing base) to count them as unchanged."
+            + hints,
+            where=_where(agents, missing),
         )
 
 
-def _check_extra(ignored: Mapping[str, tuple[str, ...]], allowed: bool) -> None:
+def _check_extra(
+    agents: Mapping[str, Source], ignored: Mapping[str, tuple[str, ...]], allowed: bool, hints: str
+) -> None:
     if ignored and not allowed:
         lists = "\n".join(f"  agent '{a}' has {len(n)} more: {shortened(n)}" for a, n in ignored.items())
         raise AlignmentError(
-            f"Agents have tensors that the base lacks:\n{lists}\n"
-            "Expected the same tensors. Check the checkpoints, or set inputs.extra: ignore (--extra ignore) to leave "
-            "them out."
+            f"Agents have tensors that the base lacks:\n{lists}\n",
+            expected="the same tensors",
+            todo="Check the checkpoints, or set inputs.extra: ignore (--extra ignore) to leave them out." + hints,
+            where=_where(agents, ignored),
         )
 
 
-def _check_alike(base: TensorSpec, agent: str, other: TensorSpec) -> None:
+def _check_alike(base: TensorSpec, name: str, agent: Source) -> None:
+    other, where = agent.specs[base.name], Where(agent.role, agent.text, base.name)
     if base.shape != other.shape:
         raise AlignmentError(
-            f"{base.name}: agent '{agent}' has shape {list(other.shape)}, base has {list(base.shape)}. "
-            "Is it an agent of this base? A rule that takes the base's tensor (take: base) leaves it out."
+            f"{base.name}: agent '{name}' has shape {list(other.shape)}, base has {list(base.shape)}",
+            todo="Is it an agent of this base? A rule that takes the base's tensor (take: base) leaves it out.",
+            where=where,
         )
     if base.dtype != other.dtype and not {base.dtype, other.dtype} <= MERGEABLE:
         raise AlignmentError(
-            f"{base.name}: agent '{agent}' stores {other.dtype}, base stores {base.dtype}; expected both to be one of "
-            f"{', '.join(sorted(MERGEABLE))}, or the same. Convert the agent, or add a rule that takes the base's."
+            f"{base.name}: agent '{name}' stores {other.dtype}, base stores {base.dtype};",
+            expected=f"both to be one of {', '.join(sorted(MERGEABLE))}, or the same",
+            todo="Convert the agent, or add a rule that takes the base's.",
+            where=where,
         )
+
+
+def _where(agents: Mapping[str, Source], found: Mapping[str, object]) -> Where:
+    """Whose problem it is, where it is one agent's alone."""
+    names = list(found)
+    return agents[names[0]].where if len(names) == 1 else Where()

@@ -1,17 +1,22 @@
-"""Compare the configs, templates and other small files of base and agents. Knows no tensors."""
+"""The configs, templates and other small files of base and agents compared."""
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.alike.rope import rope, same_rope, shown_rope
+from agentmerge.alike.rope import rope, rope_in_words, same_rope
+from agentmerge.errors import AlignmentError, MergeError, Note, about
+from agentmerge.files.documents import json_or_nothing
+from agentmerge.sources.beside import read_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from agentmerge.alike.family import Family
+    from agentmerge.recipe import Inputs
 
 HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
 """What the shapes of the weights need not show, and yet makes another model of them."""
@@ -28,15 +33,48 @@ UNLIMITED = 10**12
 
 
 @dataclass(frozen=True)
-class Difference:
-    """One setting that differs between the base and an agent."""
+class ConfigDifference:
+    """One setting of config.json that differs between the base and an agent."""
 
     kind: str
-    """"rope", "heads", "architecture", "length", "template", "stop" or "processor"."""
+    """"rope", "heads", "architecture" or "length"."""
     text: str
 
 
-def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, Any]) -> list[Difference]:
+def compare_configs(family: Family) -> Family:
+    """Stop where rope or heads differ; warn of the rest. Such an agent stays in, so that more can be told of it."""
+    with about(family.base.where):
+        base = read_config(family.base.folder.path)
+    family, agents = family.each(lambda _, agent: read_config(agent.folder.path))
+    family = replace(family, configs={"base": base, **agents})
+    for name, config in agents.items():
+        where = family.agents[name].where
+        for difference in config_differences(name, base, config):
+            error = _as_error(difference, family.inputs)
+            if error is None:
+                family = family.noted(Note(difference.text, where=where))
+            else:
+                family = family.failed(error.located(where))
+    return family
+
+
+def compare_side_files(family: Family) -> Family:
+    """Notes of what the small files of an agent say otherwise than the output's will."""
+    base, donor, notes = family.base.folder.path, family.tokenizer_from, []
+    if donor in family.folders:  # a check goes on without a donor that is not there
+        for name, agent in family.agents.items():
+            found = file_differences(name, base, agent.folder.path, donor, family.folders[donor])
+            notes += [Note(text, where=agent.where) for text in found]
+    if lacking := missing_code(base, family.configs["base"]):
+        text = (
+            f"base: config.json needs {', '.join(lacking)} (auto_map), which {base} lacks: the output won't load "
+            "before you put it there"
+        )
+        notes.append(Note(text, where=family.base.where))
+    return family.noted(*notes)
+
+
+def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, Any]) -> list[ConfigDifference]:
     """What an agent's config.json says otherwise than the base's; nothing where either has none.
 
     Args:
@@ -49,20 +87,20 @@ def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, A
     ours, theirs = text_section(base), text_section(agent)
     found = []
     if not same_rope(rope(ours), rope(theirs)):
-        text = f"agent '{name}' has rope {shown_rope(rope(theirs))}, base has {shown_rope(rope(ours))}"
-        found.append(Difference("rope", text))
+        text = f"agent '{name}' has rope {rope_in_words(rope(theirs))}, base has {rope_in_words(rope(ours))}"
+        found.append(ConfigDifference("rope", text))
     kinds = [str(section.get("model_type", "")).removesuffix("_text") for section in (ours, theirs)]
     if all(kinds) and kinds[0] != kinds[1]:
-        found.append(Difference("architecture", f"agent '{name}' has model_type {kinds[1]}, base has {kinds[0]}"))
+        found.append(ConfigDifference("architecture", f"agent '{name}' has model_type {kinds[1]}, base has {kinds[0]}"))
     for kind, keys in (("heads", HEADS), ("architecture", ARCHITECTURE), ("length", LENGTHS)):
         for key in keys:
             if ours.get(key) is not None and theirs.get(key) is not None and ours[key] != theirs[key]:
                 text = f"agent '{name}' has {key} {theirs[key]}, base has {ours[key]}"
-                found.append(Difference(kind, text))
+                found.append(ConfigDifference(kind, text))
     return found
 
 
-def file_differences(name: str, base: Path, agent: Path, donor: str, tokenizer: Path) -> list[Difference]:
+def file_differences(name: str, base: Path, agent: Path, donor: str, tokenizer: Path) -> list[str]:
     """What the small files of an agent say otherwise than the output's will.
 
     Args:
@@ -91,7 +129,7 @@ def chat_templates(folder: Path) -> dict[str, str]:
         more = sorted((folder / "additional_chat_templates").glob("*.jinja"))
         return {"default": _text(jinja)} | {path.stem: _text(path) for path in more}
     for file in ("chat_template.json", "tokenizer_config.json"):
-        found = _json(folder / file).get("chat_template")
+        found = json_or_nothing(folder / file).get("chat_template")
         if isinstance(found, str):
             return {"default": found.strip()}
         if isinstance(found, dict):
@@ -116,71 +154,72 @@ def text_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**config, **text} if isinstance(text, dict) else config
 
 
-def _template(name: str, agent: Path, donor: str, tokenizer: Path) -> Iterator[Difference]:
+def _template(name: str, agent: Path, donor: str, tokenizer: Path) -> Iterator[str]:
     ours, theirs = chat_templates(tokenizer), chat_templates(agent)
     take = f"(inputs.tokenizer_from: {name} takes its tokenizer and template)"
     who = "the base" if donor == "base" else f"agent '{donor}'"
     if not theirs or ours == theirs:
         return
     if not ours:
-        yield Difference(
-            "template", f"agent '{name}' has a chat template and {who} has none: the output will have none {take}"
-        )
+        yield f"agent '{name}' has a chat template and {who} has none: the output will have none {take}"
         return
-    yield Difference(
-        "template", f"agent '{name}' has another chat template than {who}; the output has that of {who} {take}"
-    )
+    yield f"agent '{name}' has another chat template than {who}; the output has that of {who} {take}"
 
 
-def _length(name: str, agent: Path, donor: str, tokenizer: Path) -> Iterator[Difference]:
-    ours, theirs = (_json(folder / "tokenizer_config.json").get("model_max_length") for folder in (tokenizer, agent))
+def _length(name: str, agent: Path, donor: str, tokenizer: Path) -> Iterator[str]:
+    files = (folder / "tokenizer_config.json" for folder in (tokenizer, agent))
+    ours, theirs = (json_or_nothing(file).get("model_max_length") for file in files)
     if not isinstance(ours, int | float) or not isinstance(theirs, int | float) or min(ours, theirs) > UNLIMITED:
         return
     if ours != theirs:
         who = "base" if donor == "base" else f"agent '{donor}'"
-        yield Difference(
-            "length", f"agent '{name}' has model_max_length {theirs} in its tokenizer_config.json, {who} has {ours}"
-        )
+        yield f"agent '{name}' has model_max_length {theirs} in its tokenizer_config.json, {who} has {ours}"
 
 
-def _stops(name: str, base: Path, agent: Path) -> Iterator[Difference]:
+def _stops(name: str, base: Path, agent: Path) -> Iterator[str]:
     ours, theirs = stop_ids(base), stop_ids(agent)
     if ours is not None and theirs is not None and ours != theirs:
-        yield Difference(
-            "stop",
+        yield (
             f"agent '{name}' stops at the tokens {sorted(theirs)}, the base at {sorted(ours)}, as the output will: if "
-            "its answers do not end, put the agent's into the output's generation_config.json",
+            "its answers do not end, put the agent's into the output's generation_config.json"
         )
 
 
 def stop_ids(folder: Path) -> frozenset[int] | None:
     """The ids at which generation ends, one or several; None where no file says."""
     for file in ("generation_config.json", "config.json"):
-        found = _json(folder / file).get("eos_token_id")
+        found = json_or_nothing(folder / file).get("eos_token_id")
         ids = found if isinstance(found, list) else [found]
         if found is not None and all(isinstance(i, int) for i in ids):
             return frozenset(ids)
     return None
 
 
-def _processors(name: str, base: Path, agent: Path) -> Iterator[Difference]:
+def _processors(name: str, base: Path, agent: Path) -> Iterator[str]:
     for file in PROCESSORS:
         if (base / file).exists() and (agent / file).exists():
-            ours, theirs = _json(base / file), _json(agent / file)
+            ours, theirs = json_or_nothing(base / file), json_or_nothing(agent / file)
             keys = sorted(key for key in ours.keys() & theirs.keys() if ours[key] != theirs[key])
             if keys:
-                text = f"agent '{name}' has another {file} ({', '.join(keys[:5])}); the output has the base's"
-                yield Difference("processor", text)
+                yield f"agent '{name}' has another {file} ({', '.join(keys[:5])}); the output has the base's"
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace").strip()
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """A small file; {} where it is absent or can't be read: it is compared here, not used."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _as_error(difference: ConfigDifference, inputs: Inputs) -> MergeError | None:
+    if difference.kind == "rope" and inputs.rope == "error":
+        return AlignmentError(
+            f"{difference.text};",
+            expected="the same",
+            todo="Their weights expect other positions: set inputs.rope: base (--rope base) to merge them all the same "
+            "under the base's.",
+        )
+    if difference.kind == "heads":
+        return AlignmentError(
+            f"{difference.text};",
+            expected="the same, or it is not an agent of this base",
+            todo="Correct its config.json.",
+        )
+    return None

@@ -1,4 +1,4 @@
-"""An output head that is, or may be, the embedding under a second name. Knows no methods and no data.
+"""An output head that is, or may be, the embedding under a second name.
 
 The base decides. Where its config ties the head, the output has one tensor for both, stored once or twice as the base
 stores it: an agent's redundant head is left out, a missing one is read from its embedding. Where the base has a head of
@@ -8,18 +8,19 @@ own. That a redundant head is equal to the embedding is checked when the data is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.names import common_name
-from agentmerge.alike.view import Composed, whole, without
-from agentmerge.errors import AlignmentError
+from agentmerge.alike.view import FlatRange, RangeView, renamed, without
+from agentmerge.errors import AlignmentError, Note, Where
 from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentmerge.sources.folder import Opened
+    from agentmerge.alike.family import Family
+    from agentmerge.sources.source import Source
 
 HEAD_OF = {
     "embed_tokens.weight": "lm_head.weight",
@@ -34,17 +35,7 @@ INNER = "language_model.model."
 
 
 @dataclass(frozen=True)
-class Tie:
-    """Two tensors of one source that must be equal."""
-
-    who: str
-    source: Opened
-    embedding: str
-    head: str
-
-
-@dataclass(frozen=True)
-class Pair:
+class HeadPair:
     """The names of a source's embedding and head, stored or not."""
 
     embedding: str
@@ -52,26 +43,56 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Headed:
-    """An agent with the base's form of head."""
+class Tie:
+    """Two tensors of one source that must be equal."""
 
-    agent: Opened
+    source: Source
+    pair: HeadPair
+
+
+@dataclass(frozen=True)
+class Head:
+    """A source with the head that it shall have, and what was found on the way."""
+
+    source: Source
     ties: tuple[Tie, ...] = ()
-    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def pair_of(checkpoint: Opened) -> Pair | None:
+def base_heads(family: Family) -> Family:
+    """The base as the output will be, with a head of its own or tied, and every agent with the same form of head."""
+    config, untie = family.configs["base"], family.inputs.untie
+    pair = pair_of(family.base)
+    if pair is None:
+        return family
+    tied = not untie and is_tied(family.base, config, pair)
+    head = _head_of_base(family.base, pair, tied=tied, untie=untie)
+    family, found = family.each(
+        lambda name, agent: head_like_base(agent, family.configs[name], head.source, pair, tied=tied, untie=untie)
+    )
+    family = replace(
+        family.changed(tie_word_embeddings=False) if untie else family,
+        base=head.source,
+        agents={name: each.source for name, each in found.items()},
+        pair=pair,
+        tied=pair if tied and pair.head in head.source.specs else None,
+        ties=(*head.ties, *(tie for each in found.values() for tie in each.ties)),
+    )
+    return family.noted(*(Note(n, where=each.source.where) for each in found.values() for n in each.notes))
+
+
+def pair_of(source: Source) -> HeadPair | None:
     """The one embedding of a language model and its head; None where there is none, or several."""
     found = [
-        Pair(name, head)
-        for name, spec in checkpoint.specs.items()
+        HeadPair(name, head)
+        for name, spec in source.specs.items()
         if len(spec.shape) == 2 and ".layers." not in name and (head := _head_name(name)) is not None
     ]
     if len(found) != 1:
         return None
     pair = found[0]
-    stored = [name for name in checkpoint.specs if common_name(name) == common_name(pair.head)]
-    return Pair(pair.embedding, stored[0]) if stored else pair
+    stored = [name for name in source.specs if common_name(name) == common_name(pair.head)]
+    return HeadPair(pair.embedding, stored[0]) if stored else pair
 
 
 def tie_flag(config: Mapping[str, Any]) -> bool | None:
@@ -82,49 +103,33 @@ def tie_flag(config: Mapping[str, Any]) -> bool | None:
     return found if isinstance(found, bool) else None
 
 
-def base_form(
-    base: Opened, config: Mapping[str, Any], *, untie: bool
-) -> tuple[Opened, Pair | None, bool, tuple[Tie, ...]]:
-    """The base as the output will be: with a head of its own, or tied.
-
-    Args:
-        base: as named in the output.
-        config: its config.json.
-        untie: give it a head of its own, starting from the embedding where it stores none.
-
-    Returns:
-        The base, its pair, whether the two are tied, and what must be equal.
+def is_tied(base: Source, config: Mapping[str, Any], pair: HeadPair) -> bool:
+    """Whether the output's head is its embedding.
 
     Raises:
-        AlignmentError: its config says that it has a head of its own, and it has none.
+        AlignmentError: the base's config says that it has a head of its own, and it has none.
     """
-    pair, flag = pair_of(base), tie_flag(config)
-    if pair is None:
-        return base, None, False, ()
-    stored = pair.head in base.specs
-    if untie:
-        return with_head(base, pair, "base"), pair, False, ()
+    stored, flag = pair.head in base.specs, tie_flag(config)
     if not stored and flag is False and makes_text(config):
         raise AlignmentError(
-            f"{pair.head}: base ({base.source}) has none although tie_word_embeddings is false in its config.json, "
-            "expected a head. Set the flag to true if it is tied, or pass --untie (inputs.untie) to give the output "
-            "the embedding as a head of its own."
+            f"{pair.head}: base ({base.text}) has none although tie_word_embeddings is false in its config.json",
+            expected="a head",
+            todo="Set the flag to true if it is tied, or pass --untie (inputs.untie) to give the output the embedding "
+            "as a head of its own.",
+            where=Where(base.role, base.text, pair.head),
         )
-    tied = flag is True or not stored
-    ties = (Tie("base", base, pair.embedding, pair.head),) if tied and stored else ()
-    return base, pair, tied, ties
+    return flag is True or not stored
 
 
-def like_base(
-    agent: Opened, config: Mapping[str, Any], name: str, base: Opened, pair: Pair, *, tied: bool, untie: bool
-) -> Headed:
+def head_like_base(
+    agent: Source, config: Mapping[str, Any], base: Source, pair: HeadPair, *, tied: bool, untie: bool
+) -> Head:
     """Give an agent the base's form of head.
 
     Args:
         agent: under the base's names.
         config: its config.json.
-        name: of the agent.
-        base: from `base_form`.
+        base: as the output will be.
         pair: of the base.
         tied: whether the base ties them.
         untie: whether every source has a head of its own.
@@ -132,26 +137,23 @@ def like_base(
     Raises:
         AlignmentError: it has neither head nor embedding.
     """
-    who, flag, own = f"agent '{name}'", tie_flag(config), pair_of(agent) or pair
+    flag, own = tie_flag(config), pair_of(agent) or pair
     stored = own.head in agent.specs
-    warnings = _contradictions(who, agent, config, own)
+    notes = _contradictions(agent, config, own)
     if stored and own.head != pair.head and not (tied and pair.head not in base.specs):
-        agent = _renamed(agent, own.head, pair.head)
-        own = Pair(own.embedding, pair.head)
+        agent = agent.seen_as(renamed(agent.weights, own.head, pair.head))
+        own = HeadPair(own.embedding, pair.head)
     if untie:
-        return Headed(agent if stored else with_head(agent, own, who), (), warnings)
-    tie = (Tie(who, agent, own.embedding, own.head),) if stored and own.embedding in agent.specs else ()
+        return Head(agent if stored else with_head(agent, own), (), notes)
+    ties = (Tie(agent, own),) if stored and own.embedding in agent.specs else ()
     if tied and pair.head not in base.specs:
-        if not stored:
-            return Headed(agent, (), warnings)
-        note = f"{who}: its {own.head} repeats {own.embedding}, which the base ties; left out"
-        return Headed(without(agent, {own.head}) if tie else agent, tie, (*warnings, note))
+        return _without_head(agent, own, ties, notes)
     if tied:
-        return Headed(agent if stored else with_head(agent, own, who), tie, warnings)
+        return Head(agent if stored else with_head(agent, own), ties, notes)
     if not stored and flag is True and own.embedding in agent.specs:
-        note = f"{who} ties its head to {own.embedding}: it is read from there as {pair.head}"
-        return Headed(with_head(agent, pair, who), (), (*warnings, note))
-    return Headed(agent, tie if flag is True else (), warnings)
+        note = f"{agent.role} ties its head to {own.embedding}: it is read from there as {pair.head}"
+        return Head(with_head(agent, pair), (), (*notes, note))
+    return Head(agent, ties if flag is True else (), notes)
 
 
 def makes_text(config: Mapping[str, Any]) -> bool:
@@ -161,30 +163,42 @@ def makes_text(config: Mapping[str, Any]) -> bool:
     return any(str(name).endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names)
 
 
-def with_head(source: Opened, pair: Pair, who: str) -> Opened:
+def with_head(source: Source, pair: HeadPair) -> Source:
     """The source itself when it stores a head, else with its embedding as head."""
     if pair.head in source.specs:
         return source
     if pair.embedding not in source.specs:
         raise AlignmentError(
-            f"{pair.head}: {who} ({source.source}) has neither it nor {pair.embedding}, expected one of them. Is it a "
-            "whole checkpoint?"
+            f"{pair.head}: {source.role} ({source.text}) has neither it nor {pair.embedding}",
+            expected="one of them",
+            todo="Is it a whole checkpoint?",
+            where=Where(source.role, source.text, pair.head),
         )
     found = source.specs[pair.embedding]
     specs = {**source.specs, pair.head: TensorSpec(pair.head, found.dtype, found.shape)}
-    return Composed(source, specs, {pair.head: whole(source, pair.embedding)})
+    head = FlatRange.all_of(source.weights, pair.embedding)
+    return source.seen_as(RangeView(source.weights, specs, {pair.head: (head,)}))
 
 
-def _contradictions(who: str, agent: Opened, config: Mapping[str, Any], own: Pair) -> tuple[str, ...]:
+def _head_of_base(base: Source, pair: HeadPair, *, tied: bool, untie: bool) -> Head:
+    if untie:
+        return Head(with_head(base, pair))
+    return Head(base, (Tie(base, pair),) if tied and pair.head in base.specs else ())
+
+
+def _without_head(agent: Source, own: HeadPair, ties: tuple[Tie, ...], notes: tuple[str, ...]) -> Head:
+    """An agent of a base that stores no head."""
+    if own.head not in agent.specs:
+        return Head(agent, (), notes)
+    note = f"{agent.role}: its {own.head} repeats {own.embedding}, which the base ties; left out"
+    seen = agent.seen_as(without(agent.weights, {own.head})) if ties else agent
+    return Head(seen, ties, (*notes, note))
+
+
+def _contradictions(agent: Source, config: Mapping[str, Any], own: HeadPair) -> tuple[str, ...]:
     if own.head in agent.specs or tie_flag(config) is not False or not makes_text(config):
         return ()
-    return (f"{who}: tie_word_embeddings is false in its config.json, but it stores no {own.head}",)
-
-
-def _renamed(source: Opened, name: str, target: str) -> Opened:
-    specs = {target if n == name else n: s for n, s in source.specs.items()}
-    specs[target] = TensorSpec(target, source.specs[name].dtype, source.specs[name].shape)
-    return Composed(source, specs, {target: whole(source, name)})
+    return (f"{agent.role}: tie_word_embeddings is false in its config.json, but it stores no {own.head}",)
 
 
 def _head_name(name: str) -> str | None:

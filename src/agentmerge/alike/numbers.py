@@ -1,4 +1,4 @@
-"""FP8 checkpoints read as bfloat16. Knows no agents.
+"""Weights in other number formats: FP8 is read as bfloat16, packed integers are refused.
 
     weight[r, c] = bfloat16(float32(stored[r, c]) * scale of its block, row or tensor)
 
@@ -10,59 +10,97 @@ conversion then differs from its base only where training changed it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.alike.packed import DEQUANTISE, SCALES, quantisation, refuse_packed
-from agentmerge.alike.view import View
-from agentmerge.errors import SourceError
+from agentmerge.errors import Note, SourceError, Where
 from agentmerge.tensors import DTYPES, LEAF, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentmerge.files.positional import Span
-    from agentmerge.sources.folder import Opened
+    from agentmerge.alike.family import Family
+    from agentmerge.sources.source import Extents, Source, Weights
 
+PACKED = {
+    ".qweight": "GPTQ or AWQ",
+    ".qzeros": "GPTQ or AWQ",
+    ".g_idx": "GPTQ",
+    ".weight_packed": "packed compressed-tensors",
+    ".weight_zero_point": "asymmetrically quantised compressed-tensors",
+    ".absmax": "bitsandbytes",
+    ".quant_map": "bitsandbytes",
+    ".quant_state.bitsandbytes__nf4": "bitsandbytes",
+    ".quant_state.bitsandbytes__fp4": "bitsandbytes",
+    ".SCB": "bitsandbytes",
+    ".W_q": "HQQ",
+}
+READABLE = ("fp8", "compressed-tensors", "fbgemm_fp8", "modelopt", "none")
+"""quant_method of layouts that may hold FP8 weights with scales, which we read."""
+SCALES = ("_scale_inv", "_scale")
+"""Behind the name of a quantised weight."""
+INTEGERS = ("I8", "U8", "I32", "U32", "I16", "U16")
+DEQUANTISE = (
+    "Use the unquantised checkpoint, or load this one with transformers, dequantise it and save it in bfloat16."
+)
 DROPPED = (".input_scale", ".input_scale_ub", ".output_scale", ".q_scale", ".k_scale", ".v_scale", ".kv_scale")
 """Activation and cache scales, which a bfloat16 model has no use for."""
 STEP = 32 * LEAF  # elements dequantised at a time
 
 
-def dequantised(checkpoint: Opened, config: Mapping[str, Any]) -> Opened:
-    """The checkpoint itself, or a view of its FP8 weights as bfloat16 without their scales.
+def plain_numbers(family: Family) -> Family:
+    """Every source in numbers that can be added; the output is never quantised."""
+    stored, configs = family.base, family.configs
+    base = dequantise(stored, configs["base"])
+    family, agents = family.each(lambda name, agent: dequantise(agent, configs[name]))
+    family = replace(family, base=base, agents=agents)
+    if not quantisation(configs["base"]):
+        return family
+    note = (
+        "the base is FP8: the output is bfloat16 (or output.dtype), without scales and quantization_config"
+        if base is not stored
+        else "the base has plain weights and a quantization_config: the output is without the latter"
+    )
+    family = family.changed(quantization_config=None, compression_config=None)
+    return family.noted(Note(note, where=stored.where))
+
+
+def dequantise(source: Source, config: Mapping[str, Any]) -> Source:
+    """The source itself, or as seen with its FP8 weights as bfloat16 and without their scales.
 
     Args:
-        checkpoint: as opened.
+        source: as opened.
         config: its config.json.
 
     Raises:
         SourceError: another quantisation, a weight without a scale, or a scale of no known shape.
     """
-    refuse_packed(checkpoint, config)
-    weights = {name: spec for name, spec in checkpoint.specs.items() if spec.dtype.startswith("F8_")}
+    refuse_packed(source, config)
+    weights = {name: spec for name, spec in source.specs.items() if spec.dtype.startswith("F8_")}
     if not weights:
-        return checkpoint
-    scales = {name: _scale_of(checkpoint, name) for name in weights}
-    left_out = {*scales.values(), *(name for name in checkpoint.specs if name.endswith(DROPPED))}
-    block = block_size(config, checkpoint.source)
-    grids = {name: _grid(checkpoint, name, scale, block) for name, scale in scales.items()}
+        return source
+    scales = {name: _scale_of(source, name) for name in weights}
+    left_out = {*scales.values(), *(name for name in source.specs if name.endswith(DROPPED))}
+    block = block_size(source, config)
+    grids = {name: _grid(source, name, scale, block) for name, scale in scales.items()}
     specs = {
         name: TensorSpec(name, "BF16", spec.shape) if name in weights else spec
-        for name, spec in checkpoint.specs.items()
+        for name, spec in source.specs.items()
         if name not in left_out
     }
-    return Dequantised(checkpoint, specs, scales, grids)
+    note = f"{source.text}: {len(scales)} FP8 tensors are read as bfloat16"
+    return source.seen_as(Fp8View(source.weights, specs, scales, grids), note)
 
 
-class Dequantised(View):
-    """FP8 weights as bfloat16; the scales are read with each block."""
+class Fp8View:
+    """FP8 weights as bfloat16; the scales are read with each block. A Weights."""
 
     def __init__(
         self,
-        inner: Opened,
+        inner: Weights,
         specs: Mapping[str, TensorSpec],
         scales: Mapping[str, str],
         grids: Mapping[str, tuple[int, int, int, int]],
@@ -70,16 +108,17 @@ class Dequantised(View):
         """See the class.
 
         Args:
-            inner: the stored checkpoint.
+            inner: as stored.
             specs: the tensors of the view.
             scales: weight to scale tensor.
             grids: weight to (rows, columns of a matrix, rows and columns that share a factor).
         """
-        super().__init__(inner, specs, (f"{inner.source}: {len(scales)} FP8 tensors are read as bfloat16",))
+        self._inner = inner
+        self.specs = specs
         self._scales, self._grids = scales, grids
 
     def read(self, block: Block, out: Array | None = None) -> Array:
-        """See Checkpoint.read."""
+        """See Weights.read."""
         name = block.tensor.name
         if name not in self._scales:
             return self._inner.read(block, out)
@@ -93,13 +132,10 @@ class Dequantised(View):
                 out[start - block.start : part.stop - block.start] = values.astype(out.dtype)
         return out
 
-    def span(self, block: Block) -> Span | None:
-        """See Opened.span."""
-        return None if block.tensor.name in self._scales else self._inner.span(block)
-
-    def expect(self, block: Block) -> None:
-        """See View.expect."""
-        self._inner.expect(block)
+    def extents(self, block: Block) -> Extents:
+        """See Weights.extents."""
+        found = self._inner.extents(block)
+        return replace(found, verbatim=False) if block.tensor.name in self._scales else found
 
     def _factors(self, name: str, part: Block) -> Array:
         """The scale of each element of a block, float32 [n]."""
@@ -118,7 +154,41 @@ class Dequantised(View):
         return flat[part.start - first * columns : part.stop - first * columns]
 
 
-def block_size(config: Mapping[str, Any], source: str) -> tuple[int, int]:
+def quantisation(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The quantisation section of a config.json, wherever it stands; {} without one."""
+    for section in (config, config.get("text_config")):
+        for key in ("quantization_config", "compression_config"):
+            found = section.get(key) if isinstance(section, dict) else None
+            if isinstance(found, dict):
+                return found
+    return {}
+
+
+def refuse_packed(source: Source, config: Mapping[str, Any]) -> None:
+    """Raise SourceError for weights that are packed: GPTQ, AWQ, bitsandbytes, MXFP4, NVFP4, integers and the like."""
+    for name in source.specs:
+        if (kind := _packed(source, name)) is not None:
+            raise _error(source, name, f"{name}: found {kind} weights", "plain ones")
+    method = quantisation(config).get("quant_method")
+    if method is not None and method not in READABLE:
+        more = " If its weights are plain, take quantization_config out of its config.json."
+        raise _error(source, "", f"config.json says quant_method {method!r}", "plain weights", more)
+
+
+def _packed(source: Source, name: str) -> str | None:
+    """How a tensor is packed; None for a plain one."""
+    names, dtype = source.specs, source.specs[name].dtype
+    for suffix, kind in PACKED.items():
+        if name.endswith(suffix):
+            return kind
+    if name.endswith("_blocks") and name.removesuffix("_blocks") + "_scales" in names:
+        return "MXFP4"
+    if dtype in INTEGERS and f"{name}_scale_2" in names:
+        return "NVFP4"
+    return f"quantised {dtype}" if dtype in INTEGERS and any(name + scale in names for scale in SCALES) else None
+
+
+def block_size(source: Source, config: Mapping[str, Any]) -> tuple[int, int]:
     """Rows and columns that share a factor by the config; DeepSeek's 128 x 128 where it names none."""
     section = quantisation(config)
     found: Any = section.get("weight_block_size")
@@ -133,12 +203,12 @@ def block_size(config: Mapping[str, Any], source: str) -> tuple[int, int]:
         return 128, 128
     if isinstance(found, list) and len(found) == 2 and all(type(n) is int and n > 0 for n in found):
         return found[0], found[1]
-    raise SourceError(f"{source}: config.json: its FP8 block size is {found!r}, expected [rows, columns]. {DEQUANTISE}")
+    raise _error(source, "", f"config.json: its FP8 block size is {found!r}", "[rows, columns]")
 
 
-def _grid(checkpoint: Opened, name: str, scale: str, block: tuple[int, int]) -> tuple[int, int, int, int]:
+def _grid(source: Source, name: str, scale: str, block: tuple[int, int]) -> tuple[int, int, int, int]:
     """Rows, columns, and how many of each share a factor."""
-    shape, found = checkpoint.specs[name].shape, checkpoint.specs[scale].shape
+    shape, found = source.specs[name].shape, source.specs[scale].shape
     if prod(found) == 1 and shape:
         return prod(shape[:-1]), shape[-1], prod(shape[:-1]), shape[-1]
     wanted: tuple[int, ...] = ()
@@ -149,23 +219,24 @@ def _grid(checkpoint: Opened, name: str, scale: str, block: tuple[int, int]) -> 
             return rows, columns, *block
         if found in (shape[:-1], (*shape[:-1], 1)):
             return rows, columns, 1, columns
-    raise SourceError(
-        f"{checkpoint.source}: {scale} has shape {list(found)}, expected one number, one per row or {list(wanted)} for "
-        f"{name} of shape {list(shape)} in blocks of {block[0]} x {block[1]}. {DEQUANTISE}"
+    expected = (
+        f"one number, one per row or {list(wanted)} for {name} of shape {list(shape)} in blocks of {block[0]} x "
+        f"{block[1]}"
     )
+    raise _error(source, scale, f"{scale} has shape {list(found)}", expected)
 
 
-def _scale_of(checkpoint: Opened, name: str) -> str:
+def _scale_of(source: Source, name: str) -> str:
     for suffix in SCALES:
-        if name + suffix in checkpoint.specs:
-            scale = checkpoint.specs[name + suffix]
+        if name + suffix in source.specs:
+            scale = source.specs[name + suffix]
             if scale.dtype not in ("F32", "F16", "BF16", "F64"):
-                raise SourceError(
-                    f"{checkpoint.source}: {scale.name} is {scale.dtype}, expected a scale in F32, BF16 or F16. "
-                    f"{DEQUANTISE}"
-                )
+                raise _error(source, scale.name, f"{scale.name} is {scale.dtype}", "a scale in F32, BF16 or F16")
             return name + suffix
-    raise SourceError(
-        f"{checkpoint.source}: {name} is {checkpoint.specs[name].dtype} without a scale tensor, expected "
-        f"{name}_scale_inv or {name}_scale beside it. {DEQUANTISE}"
-    )
+    found = f"{name} is {source.specs[name].dtype} without a scale tensor"
+    raise _error(source, name, found, f"{name}_scale_inv or {name}_scale beside it")
+
+
+def _error(source: Source, tensor: str, found: str, expected: str, more: str = "") -> SourceError:
+    where = Where(source.role, source.text, tensor)
+    return SourceError(f"{source.text}: {found}", expected=expected, todo=f"{DEQUANTISE}{more}", where=where)

@@ -1,4 +1,4 @@
-"""The rotary embedding of a config in one spelling, whichever version of transformers wrote it. Knows no files."""
+"""The rotary embedding of a config in one spelling, whichever version of transformers wrote it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def same_rope(ours: Mapping[str, Mapping[str, Any]], theirs: Mapping[str, Mappin
     return all(_same(mine, theirs[kind]) for kind, mine in ours.items())
 
 
-def shown_rope(found: Mapping[str, Mapping[str, Any]]) -> str:
+def rope_in_words(found: Mapping[str, Mapping[str, Any]]) -> str:
     """For a message."""
     parts = []
     for kind, one in found.items():

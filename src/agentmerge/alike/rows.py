@@ -1,4 +1,4 @@
-"""Embeddings and heads laid together row by row from two checkpoints. Knows no tokens and no modes."""
+"""Embeddings and heads laid together row by row from two checkpoints."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agentmerge.alike.view import Composed, Piece, widest
-from agentmerge.errors import AlignmentError, shortened
+from agentmerge.alike.view import FlatRange, RangeView, widest
+from agentmerge.errors import AlignmentError, Where, shortened
 from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agentmerge.sources.folder import Opened
+    from agentmerge.sources.source import Source
 
 ROWED = re.compile(
     r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|lm_head|embed_out|shared_head\.head)\.weight$"
@@ -30,12 +30,12 @@ def is_rowed(name: str) -> bool:
     return ROWED.search(name) is not None
 
 
-def rows_of(source: Opened) -> dict[str, int]:
+def rows_of(source: Source) -> dict[str, int]:
     """The number of rows of every tensor that has one per token."""
     return {name: spec.shape[0] for name, spec in source.specs.items() if spec.shape and is_rowed(name)}
 
 
-def laid_like(agent: Opened, base: Opened, added: Sequence[Range] = (), *, zero: bool = False) -> Opened:
+def laid_like(agent: Source, base: Source, added: Sequence[Range] = (), *, zero: bool = False) -> Source:
     """The agent with the base's rows: its own as far as they go, the base's elsewhere.
 
     Args:
@@ -44,7 +44,7 @@ def laid_like(agent: Opened, base: Opened, added: Sequence[Range] = (), *, zero:
         added: rows that are the base's although the agent has them.
         zero: 0 in place of the base's numbers, for importance.
     """
-    specs, pieces = dict(agent.specs), {}
+    specs, ranges = dict(agent.specs), {}
     for name, rows in rows_of(agent).items():
         wanted = base.specs.get(name)
         if wanted is None or wanted.shape[1:] != agent.specs[name].shape[1:] or not wanted.shape[0]:
@@ -53,37 +53,45 @@ def laid_like(agent: Opened, base: Opened, added: Sequence[Range] = (), *, zero:
         if rows == wanted.shape[0] and not inside:
             continue
         width = wanted.elements // wanted.shape[0]
-        source = None if zero else base
-        pieces[name] = tuple(
-            Piece(agent if own else source, name, low * width, (high - low) * width)
+        other = None if zero else base.weights
+        ranges[name] = tuple(
+            FlatRange(agent.weights if own else other, name, low * width, (high - low) * width)
             for low, high, own in _split(wanted.shape[0], [*inside, (min(rows, wanted.shape[0]), wanted.shape[0])])
         )
         dtypes = [agent.specs[name].dtype, *([] if zero else [wanted.dtype])]
         specs[name] = TensorSpec(name, widest(dtypes), wanted.shape)
-    return Composed(agent, specs, pieces) if pieces else agent
+    return agent.seen_as(RangeView(agent.weights, specs, ranges)) if ranges else agent
 
 
-def grown_by(base: Opened, donor: Opened, name: str, added: Sequence[Range]) -> Opened:
-    """The base with the donor's rows where tokens were added."""
-    specs, pieces = dict(base.specs), {}
+def grown_by(base: Source, donor: Source, added: Sequence[Range]) -> Source:
+    """The base with an agent's rows where tokens were added.
+
+    Raises:
+        AlignmentError: their rows have another width.
+    """
+    specs, ranges = dict(base.specs), {}
     for tensor, rows in rows_of(donor).items():
         mine = base.specs.get(tensor)
         if mine is None or not mine.shape[0]:
             continue
         if mine.shape[1:] != donor.specs[tensor].shape[1:]:
+            shape = list(donor.specs[tensor].shape)
             raise AlignmentError(
-                f"{tensor}: agent '{name}' has shape {list(donor.specs[tensor].shape)}, the base {list(mine.shape)}; "
-                "expected rows of the same width. Is it an agent of this base?"
+                f"{tensor}: {donor.role} has shape {shape}, the base {list(mine.shape)};",
+                expected="rows of the same width",
+                todo="Is it an agent of this base?",
+                where=Where(donor.role, donor.text, tensor),
             )
         total, width = max(rows, mine.shape[0]), mine.elements // mine.shape[0]
         inside = [(low, min(high, rows)) for low, high in added if low < rows]
         specs[tensor] = replace(mine, shape=(total, *mine.shape[1:]))
-        pieces[tensor] = tuple(
-            Piece(base if own else donor, tensor, low * width, (high - low) * width)
+        ranges[tensor] = tuple(
+            FlatRange(base.weights if own else donor.weights, tensor, low * width, (high - low) * width)
             for low, high, own in _split(total, inside)
         )
     count = sum(high - low for low, high in added)
-    return Composed(base, specs, pieces, (f"{count} rows of {shortened(pieces)} are taken from agent '{name}'",))
+    note = f"{count} rows of {shortened(ranges)} are taken from {donor.role}"
+    return base.seen_as(RangeView(base.weights, specs, ranges), note)
 
 
 def ranges_of(rows: Iterable[int]) -> list[Range]:
@@ -98,14 +106,14 @@ def ranges_of(rows: Iterable[int]) -> list[Range]:
 
 
 def _split(total: int, others: Sequence[Range]) -> list[tuple[int, int, bool]]:
-    """[0, total) in consecutive pieces, each the source's own or, inside one of the ranges, another's."""
-    pieces, at = [], 0
+    """[0, total) in consecutive parts, each the source's own or, inside one of the ranges, another's."""
+    parts, at = [], 0
     for low, high in sorted(others):
         if at < low:
-            pieces.append((at, low, True))
+            parts.append((at, low, True))
         if max(at, low) < high:
-            pieces.append((max(at, low), high, False))
+            parts.append((max(at, low), high, False))
             at = high
     if at < total:
-        pieces.append((at, total, True))
-    return pieces
+        parts.append((at, total, True))
+    return parts

@@ -1,15 +1,15 @@
-"""Every token of a tokenizer with its id, and whether two tokenizers agree. Knows no tensors."""
+"""Every token of a tokenizer with its id, and whether two tokenizers agree."""
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import SourceError, shortened
+from agentmerge.errors import SourceError, Where, shortened
+from agentmerge.files.documents import FETCH, read_bytes, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ SPARE = re.compile(r"^[<\[].*(?:reserved|unused|extra|placeholder|dummy|pad)", r
 
 
 @dataclass(frozen=True)
-class Difference:
+class TokenDifference:
     """What one tokenizer says otherwise than another."""
 
     moved: tuple[str, ...]
@@ -53,31 +53,42 @@ def content_of(folder: Path) -> bytes:
     hashed = sha256()
     for name in FILES[:1] if (folder / FILES[0]).exists() else FILES[1:]:
         if (folder / name).exists():
-            hashed.update(name.encode() + _bytes(folder / name))
+            hashed.update(name.encode() + read_bytes(folder / name))
     return hashed.digest() if any((folder / name).exists() for name in FILES[:2]) else b""
 
 
 @lru_cache(maxsize=4)
 def _parsed(folder: Path, content: bytes) -> dict[str, int]:
     """The tokens of these files; `content` makes the cache forget files that changed."""
-    whole, plain, added = (folder / name for name in FILES[:3])
-    path = whole if whole.exists() else plain
+    one, plain, added, config = (folder / name for name in FILES)
+    path = one if one.exists() else plain
+    documents = {p: read_json(p) for p in ((one,) if one.exists() else (plain, added, config)) if p.exists()}
     try:
-        if whole.exists():
-            data = _json(whole)
-            vocab = data["model"]["vocab"]
-            ids = {entry[0]: i for i, entry in enumerate(vocab)} if isinstance(vocab, list) else dict(vocab)
-            found = ids | {token["content"]: token["id"] for token in data.get("added_tokens") or ()}
+        if one.exists():
+            found = _vocabulary(documents[one]) | _listed(documents[one].get("added_tokens"))
         else:
-            found = _json(plain) | (_json(added) if added.exists() else {}) | _decoder(folder)
+            found = documents[plain] | documents.get(added, {}) | _decoder(documents.get(config, {}))
         return {str(token): int(i) for token, i in found.items()}
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"{path}: not a tokenizer, expected tokens with ids. Fetch the file again.") from None
+    except (LookupError, TypeError, ValueError, AttributeError):
+        text, where = f"{path}: not a tokenizer", Where(path=str(path))
+        raise SourceError(text, expected="tokens with ids", todo=FETCH, where=where) from None
 
 
-def compare(ours: Mapping[str, int], theirs: Mapping[str, int]) -> Difference:
+def _vocabulary(data: Mapping[str, Any]) -> dict[str, Any]:
+    vocab = data["model"]["vocab"]
+    return {entry[0]: i for i, entry in enumerate(vocab)} if isinstance(vocab, list) else dict(vocab)
+
+
+def _listed(tokens: Iterable[Mapping[str, Any]] | None) -> dict[str, Any]:
+    return {token["content"]: token["id"] for token in tokens or ()}
+
+
+def _decoder(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokens that only tokenizer_config.json adds."""
+    return {token["content"]: int(i) for i, token in (config.get("added_tokens_decoder") or {}).items()}
+
+
+def compare(ours: Mapping[str, int], theirs: Mapping[str, int]) -> TokenDifference:
     """How another tokenizer differs; a token under another id would mix unrelated rows, whatever the sizes.
 
     Args:
@@ -85,7 +96,7 @@ def compare(ours: Mapping[str, int], theirs: Mapping[str, int]) -> Difference:
         theirs: of an agent.
     """
     if ours == theirs:
-        return Difference((), (), (), "")
+        return TokenDifference((), (), (), "")
     at = {i: token for token, i in ours.items()}
     moved, renamed, added, example = [], [], [], ""
     for token, i in theirs.items():
@@ -101,35 +112,9 @@ def compare(ours: Mapping[str, int], theirs: Mapping[str, int]) -> Difference:
             moved.append(token)
             was = f"the base has it at id {mine}" if mine is not None else f"the base has {there!r} there"
             example = example or f"{token!r} at id {i} ({was})"
-    return Difference(tuple(moved), tuple(renamed), tuple(sorted(added)), example)
+    return TokenDifference(tuple(moved), tuple(renamed), tuple(sorted(added)), example)
 
 
-def few(tokens: Iterable[str]) -> str:
+def quoted(tokens: Iterable[str]) -> str:
     """Some tokens for a message."""
-    return shortened([repr(token) for token in tokens])
-
-
-def _decoder(folder: Path) -> dict[str, int]:
-    """The tokens that only tokenizer_config.json adds."""
-    path = folder / "tokenizer_config.json"
-    found = _json(path).get("added_tokens_decoder") if path.exists() else None
-    return {token["content"]: int(i) for i, token in (found or {}).items()}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(_bytes(path))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(f"{path}: can't be read as JSON: {str(error)[:200]}. Fetch the file again.") from None
-    if not isinstance(data, dict):
-        raise SourceError(f"{path}: found {type(data).__name__}, expected a JSON object. Fetch the file again.")
-    return data
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"{path}: can't be read: {error}.") from error
+    return shortened(repr(token) for token in tokens)

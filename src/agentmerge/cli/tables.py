@@ -113,9 +113,9 @@ def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
     parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     plan.family.agents.items()
     return {
-        "base": plan.family.base.source,
+        "base": plan.family.base.text,
         "agents": {
-            name: {"source": a.source, "weight": plan.recipe.agents[name].weight}
+            name: {"source": a.text, "weight": plan.recipe.agents[name].weight}
             for name, a in plan.family.agents.items()
         },
         "method": plan.recipe.method.model_dump(mode="json"),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.errors import DataError, Role, Where
-from agentmerge.files import reading
+from agentmerge.errors import DataError
 from agentmerge.files.positional import PAGE, aligned_empty
 from agentmerge.kernels.call import GIVEN, Rule
 from agentmerge.methods.kernel import merge_by
+from agentmerge.sources.together import read_blocks
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Job, Plan
     from agentmerge.methods.base import MergeMethod
+    from agentmerge.sources.source import Weights
     from agentmerge.survey.statistic import Foldable, Survey
     from agentmerge.tensors import Array, Cast
 
     Ahead = tuple[Job, Block] | None
-    Span = tuple[int, int, int]
 
 OUTPUT = -1
 """The buffer of the output, beside those of the rows."""
@@ -65,36 +64,13 @@ def read_rows(plan: Plan, job: Job, block: Block, buffers: Buffers, ahead: Ahead
         ahead: the job and block that the OS may fetch meanwhile.
     """
     arrays = [buffers.take(i, row.tensor.dtype, block.elements) for i, row in enumerate(job.rows)]
-    missing = dict(enumerate(job.rows))
-    with ExitStack() as held:
-        later = _expected(plan, *ahead, held) if ahead else []
-        spans = _spans(plan, job, block, held)
-        done = reading.read(list(spans.values()), [arrays[i] for i in spans], later)
-        for i in [*spans][:done]:
-            del missing[i]
-    for i, row in missing.items():  # laid together by a view, or the read that failed, for its error
-        plan.sources[row.source].read(Block(row.tensor, block.start, block.stop), arrays[i])
+    read_blocks(_placed(plan, job, block), arrays, () if ahead is None else _placed(plan, *ahead))
     return arrays
 
 
-def _expected(plan: Plan, job: Job, block: Block, held: ExitStack) -> list[Span]:
-    """The spans of what is read next; what has none is told to the OS here."""
-    spans = _spans(plan, job, block, held)
-    for i in range(len(job.rows)):
-        if i not in spans:
-            plan.sources[job.rows[i].source].expect(Block(job.rows[i].tensor, block.start, block.stop))
-    return list(spans.values())
-
-
-def _spans(plan: Plan, job: Job, block: Block, held: ExitStack) -> dict[int, Span]:
-    """Descriptor, offset and bytes of every row that a source has as one piece; open until `held` ends."""
-    found = {}
-    for i, row in enumerate(job.rows) if reading.supported() else ():
-        span = plan.sources[row.source].span(Block(row.tensor, block.start, block.stop))
-        if span is not None:
-            held.callback(span.close)
-            found[i] = span.fd, span.offset, span.nbytes
-    return found
+def _placed(plan: Plan, job: Job, block: Block) -> list[tuple[Weights, Block]]:
+    """The block of every row of a job, and whose it is."""
+    return [(plan.sources[r.source].weights, Block(r.tensor, block.start, block.stop)) for r in job.rows]
 
 
 def stacked(plan: Plan, job: Job, block: Block, rows: Sequence[Array]) -> Stack:
@@ -114,12 +90,12 @@ def _importance(plan: Plan, job: Job, t: int, rows: Sequence[Array]) -> Array:
     values, name = rows[job.importance[t]], plan.names[t]
     wide = as_float32(values)
     if not ((wide >= 0) & (wide < np.inf)).all():
-        source = plan.importance[name].source
+        source = plan.importance[name]
         raise DataError(
-            f"{job.tensor.name}: importance of agent '{name}' ({source}) holds NaN, inf or negative numbers",
+            f"{job.tensor.name}: importance of agent '{name}' ({source.text}) holds NaN, inf or negative numbers",
             expected="finite ones of at least 0",
             todo="Make it again with `agentmerge importance`.",
-            where=Where(Role(name), source, job.tensor.name),
+            where=replace(source.where, tensor=job.tensor.name),
         )
     return values
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from agentmerge.alike.alignment import Alignment, align
 from agentmerge.engine.plan import AS_STORED, IMPORTANCE, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
-from agentmerge.errors import AlignmentError, Note, RecipeError, Role, Where
+from agentmerge.engine.verdicts import untied
+from agentmerge.errors import AlignmentError, Note, RecipeError
 from agentmerge.files.layout import Layout, plan_layout
 from agentmerge.recipe import OUTPUT_DTYPES
 from agentmerge.survey.ties import HeadDiffers
@@ -17,13 +18,13 @@ from agentmerge.tensors import MERGEABLE, Cast, TensorSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from agentmerge.alike.chain import Prepared
+    from agentmerge.alike.family import Family
     from agentmerge.alike.heads import Tie
     from agentmerge.recipe import Recipe
-    from agentmerge.sources.folder import Opened
+    from agentmerge.sources.source import Source
 
 
-def plan_of(recipe: Recipe, family: Prepared, importance: Mapping[str, Opened]) -> Plan:
+def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) -> Plan:
     """Decide everything that headers and configs can decide.
 
     Args:
@@ -95,8 +96,8 @@ class _Draft:
     """What every job of a plan is made from."""
 
     recipe: Recipe
-    family: Prepared
-    importance: Mapping[str, Opened]
+    family: Family
+    importance: Mapping[str, Source]
     alignment: Alignment
     layout: Layout
 
@@ -145,10 +146,10 @@ class _Draft:
         if spec is None or spec.shape != wanted.shape:
             what = "no such tensor" if spec is None else f"shape {list(spec.shape)}"
             raise AlignmentError(
-                f"{wanted.name}: {IMPORTANCE} of agent '{name}' ({source.source}) has {what}",
+                f"{wanted.name}: {IMPORTANCE} of agent '{name}' ({source.text}) has {what}",
                 expected=f"shape {list(wanted.shape)}",
                 todo="Make it again from this agent, or take this tensor from the base.",
-                where=Where(Role(name), source.source, wanted.name),
+                where=replace(source.where, tensor=wanted.name),
             )
         return Row(f"{IMPORTANCE}/{name}", spec)
 
@@ -156,9 +157,11 @@ class _Draft:
 def _comparison(tie: Tie) -> Job:
     """A head that is said to be the embedding, read beside it."""
     source = f"{AS_STORED}/{name_in(tie)}"
-    embedding, head = tie.source.specs[tie.embedding], tie.source.specs[tie.head]
+    embedding, head = (tie.source.specs[name] for name in (tie.pair.embedding, tie.pair.head))
+    if embedding.shape != head.shape:
+        raise untied(tie.source, embedding.name, head.name)
     return Job(
-        name=f"{tie.head} of {tie.who}",
+        name=f"{head.name} of {tie.source.role}",
         tensor=embedding,
         rows=(Row(source, embedding), Row(source, head)),
         agents=(1,),
@@ -166,7 +169,7 @@ def _comparison(tie: Tie) -> Job:
     )
 
 
-def _output_specs(recipe: Recipe, family: Prepared) -> list[TensorSpec]:
+def _output_specs(recipe: Recipe, family: Family) -> list[TensorSpec]:
     """The base's tensors in the dtypes of the output."""
     wanted, tied = recipe.output.dtype, family.tied
 
@@ -178,14 +181,14 @@ def _output_specs(recipe: Recipe, family: Prepared) -> list[TensorSpec]:
     return [replace(spec, dtype=dtype(spec)) for spec in family.base.specs.values()]
 
 
-def _notes(family: Prepared, alignment: Alignment, decisions: Mapping[str, Decision]) -> list[Note]:
+def _notes(family: Family, alignment: Alignment, decisions: Mapping[str, Decision]) -> list[Note]:
     """What the sources and their alignment are told with."""
-    notes = [Note(text) for text in family.warnings]
+    notes = list(family.notes)
     for source in (family.base, *family.agents.values()):
-        notes += [Note(text) for text in source.warnings]
+        notes += source.notes
     for agent, names in alignment.ignored.items():
         text = f"agent '{agent}': {len(names)} tensors that the base lacks are left out"
-        notes.append(Note(text, where=Where(Role(agent))))
+        notes.append(Note(text, where=family.agents[agent].where))
     tied = family.tied
     if tied is not None and decisions[tied.head] != decisions[tied.embedding]:
         notes.append(Note(f"{tied.head} is tied to {tied.embedding}: the rules of the latter hold"))

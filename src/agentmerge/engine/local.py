@@ -39,7 +39,7 @@ class LocalRunner:
         def work(unit: Unit, buffers: Buffers, ahead: Unit | None) -> list[Answers]:
             return do_unit(plan, pass_, survey, unit, buffers, ahead)
 
-        progress = Progress(plan, pass_, survey, watch)
+        progress = Progress(plan, pass_, watch)
         results: SimpleQueue[Result] = SimpleQueue()
         with _Workers(progress.units, workers(plan), work, results):
             return progress.collect(_arriving(results, len(progress.units)))

@@ -14,7 +14,6 @@ from agentmerge.engine.compiling import Compiling, kernels_for
 from agentmerge.engine.decisions import varied
 from agentmerge.engine.estimate import check_cost, input_bytes
 from agentmerge.engine.local import LocalRunner
-from agentmerge.engine.output import output_files
 from agentmerge.engine.passes import Output, fold, last, nothing, probe
 from agentmerge.engine.preflight import check_output, planned
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
@@ -24,6 +23,7 @@ from agentmerge.errors import DataError, SourceError, SurveyError
 from agentmerge.files.writer import Writer
 from agentmerge.progress import Silent, Watch
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
+from agentmerge.sidefiles.output import output_files
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.statistic import Survey
 
@@ -74,7 +74,7 @@ def merge_all(
             check_cost(one)
         made = {out: record for out, one in plans.items() if others and (record := _finished(out, one))}
         todo = {out: one for out, one in plans.items() if out not in made}
-        files = {out: output_files(one) for out, one in todo.items()}
+        files = {out: _side_files(one) for out, one in todo.items()}
         known = adopt_survey(plan)
         writers = _writers(todo, opened, overwrite)
         outputs = [Output(todo[out], writer) for out, writer in writers.items()]
@@ -83,7 +83,7 @@ def merge_all(
             merging = _Merging(outputs, beside, runner or RUNNERS[first.run.runner](), watch, started)
             records = merging.run(known) if outputs else []
             for (out, writer), record in zip(writers.items(), records, strict=True):
-                writer.finish(files[out](record))
+                writer.finish({**files[out], RECORD: record.dump()})
                 made[out] = record
         except (DataError, SurveyError, SourceError) as error:
             for writer in writers.values():
@@ -160,6 +160,13 @@ def probe_one(
             warnings=list(map(str, notes)),
             timing={"seconds": round(time.time() - started, 3), "bytes_read": input_bytes(plan)},
         )
+
+
+def _side_files(plan: Plan) -> dict[str, bytes]:
+    """Everything beside the shards and the record, read before any weight so that a missing file is told first."""
+    family, donor = plan.family, plan.family.tokenizer_from
+    tokenizer = None if donor == "base" else family.folders[donor]
+    return output_files(plan.recipe, plan.layout, family.base.folder, tokenizer, family.config_changes)
 
 
 def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> dict[Path, Writer]:

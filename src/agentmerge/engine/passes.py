@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentmerge.analysis.measured import sample_of
@@ -50,6 +50,23 @@ class Output:
 
     plan: Plan
     sink: Sink
+    after: Mapping[MergeMethod, tuple[AfterStatistic[Any], ...]] = field(default_factory=dict)
+    """By method, what is answered of what it makes of a stack; its rounding first."""
+
+    def asking(self, survey: Survey, beside: Questions) -> Output:
+        """The same once the survey holds all that the methods ask before they merge."""
+        after = {method: self._after(method, survey, beside) for method in self.plan.methods}
+        return replace(self, after=after)
+
+    def _after(self, method: MergeMethod, survey: Survey, beside: Questions) -> tuple[AfterStatistic[Any], ...]:
+        rounding = Rounding(method.overlap.threshold)
+        return _once((rounding,), while_merging(method.ask(survey)), while_merging(beside(self.plan)))
+
+    @property
+    def questions(self) -> tuple[Foldable[Any], ...]:
+        """Everything that may be answered of its results: of what is copied, and of what is merged."""
+        roundings = [questions[0] for questions in self.after.values()]
+        return _once((Copied(),), roundings, (Rounding(),), *(questions[1:] for questions in self.after.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +82,10 @@ class Pass:
     outputs: tuple[Output, ...] = ()
     keeper: Keeper | None = None
     """Of a pass without outputs; None keeps nothing."""
-    beside: Questions = lambda plan: ()
-    """What is asked of the results beside what the methods ask."""
 
     def asked_of(self, job: Job) -> tuple[Statistic[Any], ...]:
         """What is asked of a job's stacks."""
         return job.asks or (self.asked if job.method is not None else ())
-
-    def after(self, plan: Plan, method: MergeMethod, survey: Survey) -> tuple[AfterStatistic[Any], ...]:
-        """What is answered of what a method of an output's plan made of a stack; its rounding first."""
-        rounding = Rounding(method.overlap.threshold)
-        return _once((rounding,), while_merging(method.ask(survey)), while_merging(self.beside(plan)))
 
     def alone(self, job: Job) -> bool:
         """Whether a job needs all processors and much memory, so that one is done at a time."""
@@ -88,17 +98,12 @@ class Pass:
         """Who keeps what is finished: one per output, or one for the answers alone."""
         return tuple(output.sink for output in self.outputs) or (self.keeper,)
 
-    def questions(self, survey: Survey) -> tuple[tuple[Foldable[Any], ...], ...]:
-        """Everything that may be answered, for each keeper, given the answers of the passes before."""
+    def questions(self) -> tuple[tuple[Foldable[Any], ...], ...]:
+        """Everything that may be answered, for each keeper."""
         comparing = tuple(question for job in self.jobs for question in job.asks)
         if not self.outputs:
             return (_once(self.asked, comparing),)
-        return tuple(_once(self.asked, comparing, self._all_after(output.plan, survey)) for output in self.outputs)
-
-    def _all_after(self, plan: Plan, survey: Survey) -> tuple[Foldable[Any], ...]:
-        thresholds = [Rounding(method.overlap.threshold) for method in plan.methods]
-        asked = [question for method in plan.methods for question in while_merging(method.ask(survey))]
-        return _once((Copied(),), thresholds, (Rounding(),), asked, while_merging(self.beside(plan)))
+        return tuple(_once(self.asked, comparing, output.questions) for output in self.outputs)
 
 
 def nothing(plan: Plan) -> tuple[Foldable[Any], ...]:
@@ -139,7 +144,8 @@ def last(outputs: Sequence[Output], survey: Survey, number: int, beside: Questio
     plans = [output.plan for output in outputs]
     asked = tuple(question for question in _always(plans, beside) if not survey.knows(question))
     comparisons = plans[0].comparisons if number == 0 else ()
-    return Pass("map", (*comparisons, *plans[0].jobs[::-1]), asked, tuple(outputs), beside=beside)
+    ready = tuple(output.asking(survey, beside) for output in outputs)
+    return Pass("map", (*comparisons, *plans[0].jobs[::-1]), asked, ready)
 
 
 def _reading(

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.tokens import content_of
 from agentmerge.methods.base import Work
-from agentmerge.sidefiles.copied import read_config
+from agentmerge.sources.beside import read_config
 from agentmerge.tensors import DTYPES, Cast, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agentmerge.alike.alignment import Alignment
-    from agentmerge.alike.chain import Prepared
+    from agentmerge.alike.family import Family
     from agentmerge.alike.heads import Tie
     from agentmerge.errors import Note
     from agentmerge.files.layout import Layout, Place
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
-    from agentmerge.sources.folder import Opened
+    from agentmerge.sources.source import Source
     from agentmerge.survey.statistic import Statistic
 
 IMPORTANCE, AS_STORED = "importance", "as stored"
@@ -88,9 +88,9 @@ class Plan:
     """A job per tensor over the sources of a recipe, and the layout of the output."""
 
     recipe: Recipe
-    family: Prepared
+    family: Family
     """The sources, open, under the base's names and shapes."""
-    importance: Mapping[str, Opened]
+    importance: Mapping[str, Source]
     """By agent, where the method reads it."""
     jobs: tuple[Job, ...]
     """In the order of the base's files."""
@@ -111,7 +111,7 @@ class Plan:
         return tuple(self.recipe.agents[name].weight for name in self.names)
 
     @cached_property
-    def sources(self) -> dict[str, Opened]:
+    def sources(self) -> dict[str, Source]:
         """Everything that is read, by the name that rows have for it."""
         found = {"base": self.family.base, **self.family.agents}
         found |= {f"{IMPORTANCE}/{name}": source for name, source in self.importance.items()}
@@ -151,24 +151,24 @@ class Plan:
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by "base" and agent names, as JSON data."""
         main = {"base": self.family.base, **self.family.agents}
-        found = {n: {"source": s.source, **s.identity(), **self._beside(s)} for n, s in main.items()}
+        found = {n: {"source": s.text, **s.identity.as_json(), **self._beside(s)} for n, s in main.items()}
         extra = self.importance.items()
-        return found | {f"{n}.{IMPORTANCE}": {"source": s.source, **s.identity()} for n, s in extra}
+        return found | {f"{n}.{IMPORTANCE}": {"source": s.text, **s.identity.as_json()} for n, s in extra}
 
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""
         for source in self.sources.values():
-            source.restat()
+            source.identity.restat()
 
-    def _beside(self, source: Opened) -> dict[str, str]:
+    def _beside(self, source: Source) -> dict[str, str]:
         """What decides beside the headers how a source is read: its config and, where rows are added, its tokens."""
-        config = json.dumps(read_config(source.folder), sort_keys=True)
+        config = json.dumps(read_config(source.folder.path), sort_keys=True)
         found = {"config_sha256": sha256(config.encode()).hexdigest()}
         if self.recipe.inputs.vocab == "union":
-            found["tokenizer_sha256"] = content_of(source.folder).hex()
+            found["tokenizer_sha256"] = content_of(source.folder.path).hex()
         return found
 
 
 def name_in(tie: Tie) -> str:
-    """The name of a tie's source in rows."""
-    return tie.who.removeprefix("agent '").removesuffix("'")
+    """The name of a tie's source in rows: "base" or an agent's."""
+    return "base" if tie.source.role is None else tie.source.role.name

@@ -7,21 +7,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from agentmerge.alike.alignment import align
-from agentmerge.alike.chain import prepare
+from agentmerge.alike.chain import importance_alike, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
-from agentmerge.errors import BASE, MergeError, Note, OutputError, Problem, RecipeError, Role, Where, role_of
+from agentmerge.errors import BASE, MergeError, Note, OutputError, Problem, RecipeError, Role, Where
+from agentmerge.files.staging import refuse_inside
 from agentmerge.frozen import Frozen
-from agentmerge.sources.folder import open_checkpoint
+from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agentmerge.alike.chain import Prepared
+    from agentmerge.alike.family import Family
     from agentmerge.engine.plan import Plan
     from agentmerge.recipe import Recipe
-    from agentmerge.sources.folder import Opened
+    from agentmerge.sources.source import Source
 
 Severity = Literal["error", "warning", "note"]
 ORDER: tuple[Severity, ...] = ("error", "warning", "note")
@@ -39,13 +40,13 @@ class Finding(Frozen):
     todo: str = ""
 
     @classmethod
-    def of(cls, severity: Severity, told: Problem | Note) -> Finding:
+    def of(cls, told: Problem | Note) -> Finding:
         """A problem or a note in a record's words; the place that `where` names is not said twice."""
-        role = told.where.role
-        where = "recipe" if role is None else str(role)
+        where = "recipe" if told.where.role is None else str(told.where.role)
         found = told.found.removeprefix(f"{where}: ").rstrip(".;\n")
-        expected = told.expected if isinstance(told, Problem) else ""
-        return cls(severity=severity, where=where, found=found, expected=expected, todo=told.todo)
+        if isinstance(told, Note):
+            return cls(severity=told.severity, where=where, found=found, todo=told.todo)
+        return cls(severity="error", where=where, found=found, expected=told.expected, todo=told.todo)
 
 
 class CheckRecord(Frozen):
@@ -79,9 +80,9 @@ def check(recipe: Recipe) -> CheckRecord:
         if plan is not None:
             with look.collecting():
                 check_cost(plan)
-    found = [Finding.of("error", problem) for error in look.errors for problem in error.problems]
+    found = [Finding.of(problem) for error in look.errors for problem in error.problems]
     notes = look.notes if plan is None else [*plan.notes, *look.notes]
-    found += [Finding.of(note.severity, note) for note in notes]
+    found += map(Finding.of, notes)
     return CheckRecord(findings=sorted(dict.fromkeys(found), key=lambda finding: ORDER.index(finding.severity)))
 
 
@@ -118,134 +119,112 @@ class _Look:
             return None
         self.notes += _notes(family, sources)
         for name, agent in family.agents.items():
-            with self.collecting(name):
-                _align(self._recipe, family, {name: agent})
+            with self.collecting():
+                _align(self._recipe, family, name, agent)
         importance = {} if self.errors else self._importance(family)
         if not self.errors:
             with self.collecting():
                 return plan_of(self._recipe, family, importance)
-        self.notes += [Note(text) for text in family.warnings]
+        self.notes += family.notes
         return None
 
     @contextmanager
-    def collecting(self, name: str = "") -> Iterator[None]:
-        """Keep an error of the block, which is about the source of this name; "" is the recipe."""
+    def collecting(self) -> Iterator[None]:
+        """Keep an error of the block."""
         try:
             yield
         except MergeError as error:
-            self.errors.append(_about(error, name))
+            self.errors.append(error)
 
-    def _sources(self) -> dict[str, Opened]:
+    def _sources(self) -> dict[str, Source]:
         recipe = self._recipe
-        sources: dict[str, Opened] = {}
-        paths = {"base": recipe.base, **{name: recipe.agents[name].source for name in recipe.agent_names}}
-        for name, path in paths.items():
-            with self.collecting(name):
-                sources[name] = self._open(path, str(role_of(name)))
+        sources: dict[str, Source] = {}
+        texts = {BASE: recipe.base, **{Role(name): recipe.agents[name].source for name in recipe.agent_names}}
+        for role, text in texts.items():
+            with self.collecting():
+                sources[role.name] = self._open(role, text, sources.get("base"))
         return sources
 
-    def _family(self, sources: Mapping[str, Opened]) -> Prepared | None:
-        base, agents = sources["base"], {name: source for name, source in sources.items() if name != "base"}
-        try:
+    def _family(self, sources: Mapping[str, Source]) -> Family | None:
+        agents = {name: source for name, source in sources.items() if name != "base"}
+        with self.collecting():
             refuse_same_source(sources)
-            reads = reader_of(self._recipe)
-            return prepare(base, agents, self._recipe.inputs, reads=reads, tell=self._tell)
-        except MergeError as error:
-            self.errors.append(_about(error, "base" if base.source in str(error) else ""))
-            return None
+            family = make_alike(sources["base"], agents, self._recipe.inputs, reader_of(self._recipe))
+            self.errors += family.errors
+            return family
+        return None
 
-    def _tell(self, name: str, error: MergeError) -> None:
-        self.errors.append(_about(error, name))
-
-    def _importance(self, family: Prepared) -> dict[str, Opened]:
+    def _importance(self, family: Family) -> dict[str, Source]:
         """Every agent's importance, seen as the agent itself is."""
-        found: dict[str, Opened] = {}
+        found: dict[str, Source] = {}
         for name in self._recipe.agent_names if "importance" in self._recipe.method.reads else ():
-            with self.collecting(name):
-                who = f"agents.{name}.importance"
-                source = self._open(self._recipe.agents[name].importance or "", who)
-                found[name] = family.importance(source, who)
+            with self.collecting():
+                source = self._open(Role(name, "importance"), self._recipe.agents[name].importance or "")
+                found[name] = importance_alike(family, source)
         return found
 
-    def _open(self, text: str, who: str) -> Opened:
+    def _open(self, role: Role, text: str, base: Source | None = None) -> Source:
         try:
-            return self._opened.enter_context(open_checkpoint(text))
+            return self._opened.enter_context(opened(role, text, base))
         except MergeError as error:
-            first, *more = error.problems
-            raise type(error)(replace(first, found=f"{who}: {first.found}"), *more) from error
-
-
-def _about(error: MergeError, name: str) -> MergeError:
-    """The same error, its problems about a source where they name none."""
-    role = role_of(name) if name else None
-    problems = [replace(p, where=replace(p.where, role=p.where.role or role)) for p in error.problems]
-    return type(error)(*problems)
+            raise error.prefixed(f"{role}: ") from error
 
 
 def check_output(plan: Plan, out: Path) -> None:
     """Raise OutputError where `out` is a source, or one of them lies inside the other."""
-    target = out.resolve()
-    for name, source in {"base": plan.family.base, **plan.family.agents}.items():
-        folder = source.folder.resolve()
-        if target == folder or folder in target.parents or target in folder.parents:
-            raise OutputError(
-                f"{out}: lies in, or holds, the source of {role_of(name)} ({folder})",
-                todo="Choose another --out.",
-                where=Where(role_of(name), source.source, path=str(out)),
-            )
-    for name, source in plan.importance.items():
-        folder = source.folder.resolve()
+    for source in (plan.family.base, *plan.family.agents.values()):
+        refuse_inside(out, source.folder.path, f"the source of {source.role}")
+    for source in plan.importance.values():
+        folder, target = source.folder.path.resolve(), out.resolve()
         if target == folder or target in folder.parents:
-            raise OutputError(
-                f"{out}: holds {source.source}, which is read",
-                todo="Choose another --out.",
-                where=Where(Role(name), source.source, path=str(out)),
-            )
+            found = f"{out}: holds {source.text}, which is read"
+            raise OutputError(found, todo="Choose another --out.", where=replace(source.where, path=str(out)))
 
 
-def refuse_same_source(sources: Mapping[str, Opened]) -> None:
+def refuse_same_source(sources: Mapping[str, Source]) -> None:
     """Raise RecipeError where two sources are the same files."""
-    seen: dict[tuple[str, ...], str] = {}
+    seen: dict[tuple[Path, ...], str] = {}
     for name, source in sources.items():
-        key = tuple(str((source.folder / file.name).resolve()) for file in source.files)
+        key = source.identity.paths
         if key in seen:
             raise RecipeError(
-                f"'{seen[key]}' and '{name}' are the same files ({source.folder.resolve()})",
+                f"'{seen[key]}' and '{name}' are the same files ({source.folder.path.resolve()})",
                 todo="Every agent must be a checkpoint of its own, and none of them the base.",
             )
         seen[key] = name
 
 
-def _align(recipe: Recipe, family: Prepared, agents: Mapping[str, Opened]) -> None:
+def _align(recipe: Recipe, family: Family, name: str, agent: Source) -> None:
     reads, inputs = reader_of(recipe), recipe.inputs
     align(
         family.base,
-        agents,
+        {name: agent},
         missing_allowed=inputs.missing == "base",
         extra_allowed=inputs.extra == "ignore",
-        excused={(tensor, name) for tensor in family.base.specs for name in agents if not reads(tensor, name)},
-        hints=[hint for hint in family.hints for name in agents if f"agent '{name}'" in hint],
+        excused={(tensor, name) for tensor in family.base.specs if not reads(tensor, name)},
+        hints=family.hints,
     )
 
 
-def _notes(family: Prepared, sources: Mapping[str, Opened]) -> Iterator[Note]:
+def _notes(family: Family, sources: Mapping[str, Source]) -> Iterator[Note]:
     """What is only to know."""
     for tie in family.ties:
-        text = f"{tie.who}: its {tie.head} repeats {tie.embedding}; that they are equal is checked when they are read"
-        yield Note(text, severity="note")
+        pair, role = tie.pair, tie.source.role
+        text = f"{role}: its {pair.head} repeats {pair.embedding}; that they are equal is checked when they are read"
+        yield Note(text, where=tie.source.where, severity="note")
     if family.tied is not None:
         text = f"base: {family.tied.head} is tied to {family.tied.embedding} and counts once"
-        yield Note(text, where=Where(BASE), severity="note")
+        yield Note(text, where=family.base.where, severity="note")
     ours = _dtypes(sources["base"])
-    for name in sources.keys() - {"base"}:
-        if (theirs := _dtypes(sources[name])) != ours:
+    for name, source in sources.items():
+        if (theirs := _dtypes(source)) != ours:
             text = f"agent '{name}' stores {', '.join(theirs)}, the base {', '.join(ours)}"
-            yield Note(text, where=Where(Role(name)), severity="note")
+            yield Note(text, where=source.where, severity="note")
     donor = family.tokenizer_from
     if donor != "base":
         text = f"agent '{donor}' gives the output its tokenizer and chat template"
         yield Note(text, where=Where(Role(donor)), severity="note")
 
 
-def _dtypes(source: Opened) -> list[str]:
+def _dtypes(source: Source) -> list[str]:
     return sorted({spec.dtype for spec in source.specs.values()})

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
 from agentmerge.analysis.findings import findings_of
-from agentmerge.engine.output import output_facts
 from agentmerge.engine.passes import of_a_report
 from agentmerge.errors import Note, shortened
 from agentmerge.record import AgentRetention, AgentRounding, CopiedTensor, MergeRecord, SurveySummary, Tensors
+from agentmerge.sidefiles.output import output_facts
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.profile import Profile
 from agentmerge.survey.regions import RegionRetention, region_retentions
@@ -71,7 +71,7 @@ def record_of(plan: Plan, survey: Survey, after: Survey, notes: Sequence[Note], 
         retention=_retention(plan, after),
         findings=findings_of_survey(plan, survey),
         tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
-        output=output_facts(plan),
+        output=output_facts(plan.layout, plan.recipe.output.rounding),
         warnings=list(map(str, (*plan.notes, *notes, *_copied_notes(plan, after), *told.notes))),
         timing=timing,
     )

@@ -66,12 +66,12 @@ class Unit:
 class Progress:
     """What a pass has finished, by keeper: the work that is left, and the place where results are collected."""
 
-    def __init__(self, plan: Plan, pass_: Pass, survey: Survey, watch: Watch) -> None:
+    def __init__(self, plan: Plan, pass_: Pass, watch: Watch) -> None:
         """Find out what earlier runs finished, and tell the watch what is left."""
         self._plan, self._pass, self._watch = plan, pass_, watch
         self._ledgers = [
             Ledger(_phase(pass_, asked), asked, keeper.entries if keeper else (), keeper.commit if keeper else None)
-            for keeper, asked in zip(pass_.keepers, pass_.questions(survey), strict=True)
+            for keeper, asked in zip(pass_.keepers, pass_.questions(), strict=True)
         ]
         size = block_size(plan)
         self.units = [unit for job in pass_.jobs for unit in self._left(job, size)]
@@ -137,7 +137,7 @@ def do_unit(
         if mine.method is None:
             stored, found = copied(mine, stack)
         else:
-            stored, found = merged(mine, stack, survey, buffers, pass_.after(output.plan, mine.method, survey))
+            stored, found = merged(mine, stack, survey, buffers, output.after[mine.method])
         for place in mine.places:
             output.sink.write(place, block.start, stored)
         answers.append({**seen, **found})

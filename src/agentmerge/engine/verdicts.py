@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.errors import DataError, Note, Role, Where, role_of
+from agentmerge.errors import DataError, Note, Where, role_of
 from agentmerge.survey.integrity import Integrity, IntegrityCounts
 from agentmerge.survey.rounding import RoundingCounts
 from agentmerge.survey.ties import HeadDiffers
@@ -15,7 +16,7 @@ from agentmerge.tensors import LEAF, Block, as_float32
 if TYPE_CHECKING:
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Job, Plan
-    from agentmerge.sources.folder import Opened
+    from agentmerge.sources.source import Source
     from agentmerge.survey.overlap import OverlapCounts
 
 DENSE = 0.95
@@ -27,7 +28,8 @@ STEP = 512 * LEAF
 def check_block(plan: Plan, job: Job, answers: Answers) -> None:
     """Raise DataError as soon as one block shows numbers that can't be merged or stored."""
     if answers.get(HeadDiffers()):
-        raise _untied(plan, job)
+        embedding, head = job.rows
+        raise untied(plan.sources[head.source], embedding.tensor.name, head.tensor.name)
     found = answers.get(Integrity())
     if isinstance(found, IntegrityCounts) and (found.nan.any() or found.inf.any()):
         bad = (found.nan + found.inf).nonzero()[0]
@@ -56,8 +58,8 @@ def check_agents(plan: Plan, counts: OverlapCounts) -> list[Note]:
     for name, changed, different in zip(plan.names, counts.changed, counts.different, strict=True):
         if changed == 0 and counts.elements:
             found = "is identical to the base" if different == 0 else "changed no element beyond the threshold"
-            source = plan.sources[name].source
-            text, where = f"agent '{name}' ({source}) {found}", Where(Role(name), source)
+            source = plan.sources[name]
+            text, where = f"agent '{name}' ({source.text}) {found}", source.where
             if plan.recipe.inputs.unchanged == "error":
                 raise DataError(
                     text,
@@ -73,40 +75,37 @@ def check_agents(plan: Plan, counts: OverlapCounts) -> list[Note]:
     return notes
 
 
-def _untied(plan: Plan, job: Job) -> DataError:
-    embedding, head = job.rows
-    source = plan.sources[head.source]
-    role = role_of(head.source.rpartition("/")[2])
+def untied(source: Source, embedding: str, head: str) -> DataError:
+    """A head that is not the embedding, although a config says so."""
     return DataError(
-        f"{head.tensor.name}: in {role} ({source.source}) it differs from {embedding.tensor.name}",
+        f"{head}: in {source.role} ({source.text}) it differs from {embedding}",
         expected="equal tensors, as a config.json ties the two",
         todo="Set inputs.untie: true (--untie) to give the output a head of its own, starting from each source's "
         "embedding where it stores none, or correct the config.",
-        where=Where(role, source.source, head.tensor.name),
+        where=replace(source.where, tensor=head),
     )
 
 
 def _non_finite(plan: Plan, job: Job, names: list[str]) -> DataError:
     lines = [_non_finite_line(name, plan.sources[name], job) for name in names]
-    role = role_of(names[0])
     return DataError(
         "\n".join(lines) + "\n",
         expected="finite numbers",
         todo="Use an earlier checkpoint of that training run.",
-        where=Where(role, plan.sources[names[0]].source, job.tensor.name),
+        where=replace(plan.sources[names[0]].where, tensor=job.tensor.name),
     )
 
 
-def _non_finite_line(name: str, source: Opened, job: Job) -> str:
+def _non_finite_line(name: str, source: Source, job: Job) -> str:
     """Count the whole tensor, so that the message does not depend on where the first block ended."""
     nan = inf = 0
     spec = source.specs[job.tensor.name]
     for start in range(0, spec.elements, STEP):
-        values = as_float32(source.read(Block(spec, start, min(start + STEP, spec.elements))))
+        values = as_float32(source.weights.read(Block(spec, start, min(start + STEP, spec.elements))))
         nan += int(np.isnan(values).sum())
         inf += int(np.isinf(values).sum())
     return (
-        f"{job.tensor.name}: {role_of(name)} ({source.source}) has {nan} NaN and {inf} inf of {spec.elements} elements."
+        f"{job.tensor.name}: {role_of(name)} ({source.text}) has {nan} NaN and {inf} inf of {spec.elements} elements."
     )
 
 

@@ -1,1 +1,1 @@
-"""Bytes: safetensors files read and written at offsets, staged, journaled. Knows no agents."""
+"""Bytes: safetensors files read and written at offsets, staged, journaled."""

@@ -1,21 +1,21 @@
-"""Read, check and write the header of one safetensors file. Knows no folders, no index and no tensor data."""
+"""Read, check and write the header of one safetensors file."""
 
 from __future__ import annotations
 
 import json
 import os
-import reprlib
-from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import MergeError, SourceError, SourceNotFoundError, did_you_mean
-from agentmerge.files.positional import ShortRead, open_to_read, read_into
+from agentmerge.errors import SourceError, Where, did_you_mean
+from agentmerge.files.documents import LFS, LFS_TODO, abbreviated, strict_json
+from agentmerge.files.os_errors import AGAIN
+from agentmerge.files.positional import read_into
 from agentmerge.tensors import DTYPES, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 LIMIT = 100_000_000  # bytes of JSON; the safetensors library refuses more
@@ -26,18 +26,14 @@ FIELDS = ("dtype", "shape", "data_offsets")
 UNSUPPORTED = frozenset({"F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64"})
 """Dtypes that the safetensors format has and agentmerge does not read."""
 
-AGAIN = "The file is damaged: download or save it again."
 CONVERT = "Convert it to safetensors first: load it in transformers and call save_pretrained."
-LFS = b"version https://git-lfs"
 FOREIGN = {
-    LFS: "a Git LFS pointer, expected the file itself. Run `git lfs pull` in its folder, or `hf download`.",
-    b"PK\x03\x04": f"a PyTorch (zip) file, expected safetensors. {CONVERT}",
-    b"\x80\x02": f"a PyTorch (pickle) file, expected safetensors. {CONVERT}",
-    b"GGUF": "a GGUF file, expected safetensors. Merge the safetensors checkpoint that it was made from.",
+    LFS: ("a Git LFS pointer", "the file itself", LFS_TODO),
+    b"PK\x03\x04": ("a PyTorch (zip) file", "safetensors", CONVERT),
+    b"\x80\x02": ("a PyTorch (pickle) file", "safetensors", CONVERT),
+    b"GGUF": ("a GGUF file", "safetensors", "Merge the safetensors checkpoint that it was made from."),
 }
-
-_REPR = reprlib.Repr()  # limits depth and length: a hostile value can't flood its own message
-_REPR.maxstring, _REPR.maxother, _REPR.maxlist, _REPR.maxdict = 120, 80, 8, 8
+"""How files of other kinds begin: what they are, what was expected, what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +58,26 @@ class Header:
     """Of those bytes, as hexadecimal."""
 
 
-def read_header(path: Path) -> Header:
-    """Read and check the header of a safetensors file.
+def header_of(fd: int, path: Path) -> Header:
+    """Read and check the header of an open file.
+
+    Args:
+        fd: opened for reading.
+        path: for messages only.
 
     Raises:
-        SourceError: whatever is wrong with the file, by name; never another exception.
+        SourceError: whatever is wrong with the header.
+        OSError: the file can't be read.
+        ShortRead: it ends in the middle of the header.
     """
-    with naming(str(path)):
-        fd = open_to_read(path)
-        try:
-            return header_of(fd, path)
-        finally:
-            os.close(fd)
-
-
-def header_of(fd: int, path: Path) -> Header:
-    """The header of an open file; `path` is for messages only. Raises SourceError, OSError and ShortRead."""
     size = os.fstat(fd).st_size
     head = bytearray(min(size, 32))
     read_into(fd, head, 0)
     raw = bytearray(_json_length(bytes(head), size, path))
     read_into(fd, raw, 8)
-    content = parse_json(bytes(raw), f"{path}: its header")
+    content = strict_json(bytes(raw), f"{path}: its header", Where(path=str(path)))
     metadata = _metadata(content.pop(METADATA, {}), path)
-    entries = [_entry(name, value, f"{path}: tensor {shown(name)}") for name, value in content.items()]
+    entries = [_entry(value, Where(tensor=name, path=str(path))) for name, value in content.items()]
     tensors = _in_data_order(entries, size - 8 - len(raw), path)
     return Header(tensors, metadata, 8 + len(raw), sha256(head[:8] + raw).hexdigest())
 
@@ -103,7 +95,7 @@ def encode_header(specs: Sequence[TensorSpec], metadata: Mapping[str, str]) -> b
     end = 0
     for spec in specs:
         if spec.name in content:
-            raise ValueError(f"the tensor name {shown(spec.name)} is taken, expected every name once")
+            raise ValueError(f"the tensor name {abbreviated(spec.name)} is taken, expected every name once")
         begin, end = end, end + spec.nbytes
         content[spec.name] = {"dtype": spec.dtype, "shape": list(spec.shape), "data_offsets": [begin, end]}
     if not metadata:
@@ -113,114 +105,73 @@ def encode_header(specs: Sequence[TensorSpec], metadata: Mapping[str, str]) -> b
     return len(text).to_bytes(8, "little") + text
 
 
-@contextmanager
-def naming(place: str) -> Iterator[None]:
-    """Turn what the OS says into a SourceError that names the place."""
-    try:
-        yield
-    except MergeError:
-        raise
-    except ShortRead as short:
-        found = f"truncated: {short.got} of {short.wanted} bytes are there"
-        raise SourceError(f"{place}: {found}. {AGAIN}") from short
-    except FileNotFoundError as problem:
-        raise SourceNotFoundError(f"{place}: no such file. Download or save it again.") from problem
-    except OSError as problem:
-        raise SourceError(f"{place}: can't be read: {problem.strerror}.") from problem
-
-
-def parse_json(raw: bytes, place: str) -> dict[str, Any]:
-    """An object from strict JSON: UTF-8, every name once, no NaN or infinity.
-
-    Raises:
-        SourceError: names the place and what was found.
-    """
-    if raw.startswith(LFS):
-        raise SourceError(f"{place}: {FOREIGN[LFS]}")
-    try:
-        content = json.loads(raw.decode(), object_pairs_hook=_distinct, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as problem:
-        raise SourceError(f"{place} is not JSON as expected: {str(problem)[:200]}. {AGAIN}") from problem
-    if not isinstance(content, dict):
-        raise SourceError(f"{place} is {shown(content)}, expected a JSON object. {AGAIN}")
-    return content
-
-
-def shown(value: object) -> str:
-    """Any JSON value for a message: at most a line or so."""
-    return _REPR.repr(value)
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in content:
-            raise ValueError(f"the name {shown(name)} appears twice")
-        for text in (name, value):
-            if isinstance(text, str):
-                text.encode()  # half a surrogate pair is a str that nothing can print or write
-        content[name] = value
-    return content
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not a JSON number")
-
-
 def _json_length(head: bytes, size: int, path: Path) -> int:
+    where = Where(path=str(path))
     if size < 8:
-        found = f"{size} bytes" if size else "an empty file"
-        raise SourceError(f"{path}: {found}, expected at least the 8 bytes of a safetensors length. {AGAIN}")
+        found = f"{path}: {f'{size} bytes' if size else 'an empty file'}"
+        raise SourceError(found, expected="at least the 8 bytes of a safetensors length", todo=AGAIN, where=where)
     length = int.from_bytes(head[:8], "little")
     if length <= min(size - 8, LIMIT):
         return length
-    for magic, found in FOREIGN.items():  # only now: a header of 640 bytes starts like a pickle
+    for magic, (kind, expected, todo) in FOREIGN.items():  # only now: a header of 640 bytes starts like a pickle
         if head.startswith(magic):
-            raise SourceError(f"{path}: {found}")
+            raise SourceError(f"{path}: {kind}", expected=expected, todo=todo, where=where)
     if length > LIMIT:
-        raise SourceError(f"{path}: a header of {length} bytes, expected at most {LIMIT}. {AGAIN}")
-    found = f"{length + 8 - size} bytes of its header are missing, expected {length}"
-    raise SourceError(f"{path}: truncated: {found}. {AGAIN}")
+        found = f"{path}: a header of {length} bytes"
+        raise SourceError(found, expected=f"at most {LIMIT}", todo=AGAIN, where=where)
+    found = f"{path}: truncated: {length + 8 - size} bytes of its header are missing"
+    raise SourceError(found, expected=str(length), todo=AGAIN, where=where)
 
 
 def _metadata(found: object, path: Path) -> dict[str, str]:
     if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
         return found
-    raise SourceError(f"{path}: {METADATA} is {shown(found)}, expected names with texts. {AGAIN}")
+    text, where = f"{path}: {METADATA} is {abbreviated(found)}", Where(path=str(path))
+    raise SourceError(text, expected="names with texts", todo=AGAIN, where=where)
 
 
-def _entry(name: str, value: object, place: str) -> TensorEntry:
+def _entry(value: object, where: Where) -> TensorEntry:
+    place = _place(where)
     if not isinstance(value, dict) or value.keys() != set(FIELDS):
-        raise SourceError(f"{place} is {shown(value)}, expected exactly {', '.join(FIELDS)}. {AGAIN}")
-    spec = TensorSpec(name, _dtype(value["dtype"], place), _shape(value["shape"], place))
+        found, expected = f"{place} is {abbreviated(value)}", f"exactly {', '.join(FIELDS)}"
+        raise SourceError(found, expected=expected, todo=AGAIN, where=where)
+    spec = TensorSpec(where.tensor, _dtype(value["dtype"], where), _shape(value["shape"], where))
     offsets = value["data_offsets"]
     if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise SourceError(f"{place} has data_offsets {shown(offsets)}, expected [begin, end]. {AGAIN}")
+        found = f"{place} has data_offsets {abbreviated(offsets)}"
+        raise SourceError(found, expected="[begin, end]", todo=AGAIN, where=where)
     begin, end = offsets
     if end - begin != spec.nbytes:
-        expected = f"{spec.dtype} {shown(list(spec.shape))} takes {spec.nbytes}"
-        raise SourceError(f"{place} has {end - begin} bytes (data_offsets), but {expected}. {AGAIN}")
+        taken = f"{spec.dtype} {abbreviated(list(spec.shape))} takes {spec.nbytes}"
+        raise SourceError(f"{place} has {end - begin} bytes (data_offsets), but {taken}", todo=AGAIN, where=where)
     return TensorEntry(spec, begin, end)
 
 
-def _dtype(found: object, place: str) -> str:
+def _place(where: Where) -> str:
+    return f"{where.path}: tensor {abbreviated(where.tensor)}"
+
+
+def _dtype(found: object, where: Where) -> str:
     if isinstance(found, str) and found in DTYPES:
         return found
+    text = f"{_place(where)} has dtype {abbreviated(found)}"
     if isinstance(found, str) and found in UNSUPPORTED:
         todo = "Use a checkpoint in a supported dtype, for example BF16."
-        raise SourceError(f"{place} has dtype {found}, which is not supported. {todo}")
+        raise SourceError(f"{_place(where)} has dtype {found}, which is not supported", todo=todo, where=where)
     hint = did_you_mean(str(found)[:32].upper() if isinstance(found, str) else "", DTYPES)
-    raise SourceError(f"{place} has dtype {shown(found)}, expected a safetensors dtype.{hint}")
+    raise SourceError(text, expected="a safetensors dtype", todo=hint.strip(), where=where)
 
 
-def _shape(found: Any, place: str) -> tuple[int, ...]:
+def _shape(found: Any, where: Where) -> tuple[int, ...]:
     if not _naturals(found):
-        raise SourceError(f"{place} has shape {shown(found)}, expected integers from 0 on. {AGAIN}")
+        text = f"{_place(where)} has shape {abbreviated(found)}"
+        raise SourceError(text, expected="integers from 0 on", todo=AGAIN, where=where)
     elements = 1
     for length in found:
         elements *= length
         if max(elements, length) >= TOO_MANY:  # stops early: the product of a long list would take minutes
-            raise SourceError(f"{place} has shape {shown(found)}, expected under 2^63 elements. {AGAIN}")
+            text = f"{_place(where)} has shape {abbreviated(found)}"
+            raise SourceError(text, expected="under 2^63 elements", todo=AGAIN, where=where)
     return tuple(found)
 
 
@@ -233,17 +184,26 @@ def _in_data_order(entries: Iterable[TensorEntry], available: int, path: Path) -
     cursor = 0
     for entry in sorted(entries, key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != cursor:
-            found = "overlaps the one before it" if entry.begin < cursor else "leaves a gap before it"
-            offsets = f"it begins at byte {entry.begin} of the data, expected {cursor}"
-            raise SourceError(f"{path}: tensor {shown(entry.spec.name)} {found}: {offsets}. {AGAIN}")
+            where = Where(tensor=entry.spec.name, path=str(path))
+            how = "overlaps the one before it" if entry.begin < cursor else "leaves a gap before it"
+            found = f"{_place(where)} {how}: it begins at byte {entry.begin} of the data"
+            raise SourceError(found, expected=str(cursor), todo=AGAIN, where=where)
         cursor = entry.end
         tensors[entry.spec.name] = entry
-    if cursor > available:
-        first = next(shown(name) for name, entry in tensors.items() if entry.end > available)
-        raise SourceError(
-            f"{path}: truncated: {cursor - available} bytes are missing, from tensor {first} on: "
-            f"the header describes {cursor} bytes of data, found {available}. {AGAIN}"
-        )
-    if cursor < available:
-        raise SourceError(f"{path}: {available - cursor} bytes more than the header describes. {AGAIN}")
+    _check_end(tensors, cursor, available, path)
     return tensors
+
+
+def _check_end(tensors: Mapping[str, TensorEntry], described: int, available: int, path: Path) -> None:
+    where = Where(path=str(path))
+    if described > available:
+        first = next(abbreviated(name) for name, entry in tensors.items() if entry.end > available)
+        raise SourceError(
+            f"{path}: truncated: {described - available} bytes are missing, from tensor {first} on: "
+            f"the header describes {described} bytes of data, found {available}",
+            todo=AGAIN,
+            where=where,
+        )
+    if described < available:
+        found = f"{path}: {available - described} bytes more than the header describes"
+        raise SourceError(found, todo=AGAIN, where=where)

@@ -1,4 +1,4 @@
-"""A locked list of what is finished, one JSON line each, that survives a kill. Knows nothing of what it lists."""
+"""A locked list of what is finished, one JSON line each, that survives a kill."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import OutputError
+from agentmerge.errors import OutputError, Where
 from agentmerge.files.positional import lock_exclusive, sync_data, write_from
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class Journal:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not lock_exclusive(self._fd):
             self.close()
-            raise OutputError(f"{path.parent}: another run is writing here. Wait for it, or choose another --out.")
+            todo = "Wait for it, or choose another --out."
+            raise OutputError(f"{path.parent}: another run is writing here", todo=todo, where=Where(path=str(path)))
         self._lines, self._end = _whole_lines(_content(self._fd))
 
     def differences(self, identity: Mapping[str, Any]) -> list[str]:
@@ -45,7 +46,7 @@ class Journal:
             OutputError: the journal lists other work.
         """
         if differences := self.differences(identity):
-            raise OutputError(_other_work(self._path, differences))
+            raise _other_work(self._path, differences)
         os.ftruncate(self._fd, self._end)
         if not self._lines:
             self.append([identity])
@@ -99,9 +100,10 @@ def _differences(then: Any, now: Any, path: str) -> Iterable[str]:
         yield f"{path} was {json.dumps(then)[:120]}, is {json.dumps(now)[:120]}"
 
 
-def _other_work(path: Path, differences: list[str]) -> str:
+def _other_work(path: Path, differences: list[str]) -> OutputError:
     more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
-    return (
-        f"{path.parent} holds an unfinished merge of other inputs: {'; '.join(differences[:5])}{more}. "
-        "Run the earlier command to finish it, or pass --overwrite to start over."
+    return OutputError(
+        f"{path.parent} holds an unfinished merge of other inputs: {'; '.join(differences[:5])}{more}",
+        todo="Run the earlier command to finish it, or pass --overwrite to start over.",
+        where=Where(path=str(path)),
     )

@@ -1,4 +1,4 @@
-"""Where every tensor of an output lies, decided before anything is read. Knows no files and no data."""
+"""Where every tensor of an output lies, to the byte, decided before anything is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agentmerge.tensors import TensorSpec
 
 INDEX = "model.safetensors.index.json"
-"""Which file holds which tensor, where there are several."""
+"""Tells which shard holds which tensor."""
 FORMAT = {"format": "pt"}
 """Metadata without which transformers refuses to load a file."""
 
@@ -51,6 +51,11 @@ class Layout:
     """By tensor name, in the order of the data."""
     total_size: int
     """Bytes of data, without the headers."""
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of every file, headers included."""
+        return sum(shard.size for shard in self.shards)
 
 
 def plan_layout(specs: Sequence[TensorSpec], shard_size: int, metadata: Mapping[str, str] | None = None) -> Layout:

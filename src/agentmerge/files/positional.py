@@ -1,4 +1,4 @@
-"""Bytes at offsets of files, and what the OS is asked to do with them. Knows no file format."""
+"""Bytes at offsets of files, and what the OS is asked to do with them, where it can."""
 
 from __future__ import annotations
 
@@ -167,11 +167,6 @@ def advise_soon(fd: int, offset: int, length: int) -> None:
     _advise(fd, offset, length, "POSIX_FADV_WILLNEED")
 
 
-def advise_done(fd: int, offset: int, length: int) -> None:
-    """Tell the OS that these bytes need not stay in memory; does nothing where it can't be told."""
-    _advise(fd, offset, length, "POSIX_FADV_DONTNEED")
-
-
 def _advise(fd: int, offset: int, length: int, advice: str) -> None:
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):  # advice that is not taken changes nothing
@@ -205,10 +200,7 @@ def sync_folder(path: Path) -> None:
     try:
         os.fsync(fd)
     except OSError as problem:
-        if problem.errno not in {
-            errno.EINVAL,
-            errno.ENOTSUP,
-        }:  # some network file systems
+        if problem.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some network file systems
             raise
     finally:
         os.close(fd)
@@ -228,16 +220,6 @@ def aligned_empty(nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     raw = np.empty(nbytes + PAGE, dtype=np.uint8)
     skip = -raw.ctypes.data % PAGE
     return raw[skip : skip + nbytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Bytes of a file that stays open until `close`."""
-
-    fd: int
-    offset: int
-    nbytes: int
-    close: Callable[[], None]
 
 
 @dataclass(slots=True)

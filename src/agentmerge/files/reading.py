@@ -1,23 +1,41 @@
-"""Read several pieces of open files in one compiled call: threads meet at the interpreter's lock once per block.
+"""Read ranges of files in one compiled call: threads meet at the interpreter's lock once per block.
 
-Knows no file formats and no errors: whoever calls reads again, by the slow way, what was not read here.
+A failing disk and a file that ends too early are no errors here: whoever calls reads again, by the slow way, what was
+not filled.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from agentmerge.tensors import Array
 
-Piece = tuple[int, int, int]
-"""Descriptor, offset in bytes, bytes."""
+
+class File(Protocol):
+    """A file that is open while somebody uses it."""
+
+    def borrow(self) -> AbstractContextManager[int]:
+        """Its descriptor, for as long as the `with` lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Consecutive bytes of one file."""
+
+    file: File
+    offset: int
+    """Bytes from the file's start."""
+    nbytes: int
 
 
 def supported() -> bool:
@@ -25,29 +43,39 @@ def supported() -> bool:
     return hasattr(os, "pread") and hasattr(os, "posix_fadvise") and sys.maxsize > 2**32
 
 
-def read(pieces: Sequence[Piece], into: Sequence[Array], ahead: Sequence[Piece] = ()) -> int:
-    """Fill the arrays, and let the OS fetch what will be read next.
+def fill(arrays: Sequence[Array], extents: Sequence[Sequence[Extent]], ahead: Iterable[Extent] = ()) -> int:
+    """Fill every array with its extents, one after another, and let the OS fetch what will be read next.
 
     Args:
-        pieces: what to read.
-        into: an array for each piece, contiguous, of as many bytes.
+        arrays: contiguous and writable.
+        extents: of each array, together as many bytes as it has.
         ahead: what will be read soon.
 
     Returns:
-        How many of the pieces, from the first on, were read to their end.
+        How many of the arrays, from the first on, were filled.
 
     Raises:
-        ValueError: an array does not fit its piece.
+        ValueError: an array does not fit its extents.
     """
-    for array, (_, _, nbytes) in zip(into, pieces, strict=True):  # compiled code writes to bare addresses
-        if array.nbytes != nbytes or not array.flags.c_contiguous or not array.flags.writeable:
-            raise ValueError(f"found {array.dtype} {array.shape}, expected {nbytes} bytes, contiguous and writable")
-    if not pieces and not ahead:
-        return 0
-    from agentmerge.files import pread
+    rows: list[tuple[int, int, int]] = []  # descriptor, offset, bytes
+    addresses: list[int] = []
+    ends: list[int] = []  # rows up to and with those of each array
+    with ExitStack() as held:
+        descriptors = _Descriptors(held)
+        for array, parts in zip(arrays, extents, strict=True):  # compiled code writes to bare addresses
+            address = _address(array, sum(part.nbytes for part in parts))
+            for part in parts:
+                rows.append(descriptors.row(part))
+                addresses.append(address)
+                address += part.nbytes
+            ends.append(len(rows))
+        later = [descriptors.row(part) for part in ahead]
+        if not rows and not later:
+            return len(arrays)
+        from agentmerge.files import pread
 
-    addresses = np.array([array.ctypes.data for array in into], np.int64)
-    return int(pread.read(_table(pieces), addresses, _table(ahead)))
+        done = int(pread.read(_table(rows), np.array(addresses, np.int64), _table(later)))
+    return sum(end <= done for end in ends)
 
 
 def warm_up() -> None:
@@ -56,5 +84,26 @@ def warm_up() -> None:
         from agentmerge.files import pread  # noqa: F401
 
 
-def _table(pieces: Sequence[Piece]) -> Array:
-    return np.array(pieces, np.int64).reshape(len(pieces), 3)
+class _Descriptors:
+    """Every file of a call, borrowed once."""
+
+    def __init__(self, held: ExitStack) -> None:
+        self._held = held
+        self._open: dict[int, int] = {}
+
+    def row(self, part: Extent) -> tuple[int, int, int]:
+        """As the compiled code takes it."""
+        key = id(part.file)
+        if key not in self._open:
+            self._open[key] = self._held.enter_context(part.file.borrow())
+        return self._open[key], part.offset, part.nbytes
+
+
+def _address(array: Array, nbytes: int) -> int:
+    if array.nbytes != nbytes or not array.flags.c_contiguous or not array.flags.writeable:
+        raise ValueError(f"found {array.dtype} {array.shape}, expected {nbytes} bytes, contiguous and writable")
+    return int(array.ctypes.data)
+
+
+def _table(rows: Sequence[tuple[int, int, int]]) -> Array:
+    return np.array(rows, np.int64).reshape(len(rows), 3)

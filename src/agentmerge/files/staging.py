@@ -1,19 +1,22 @@
-"""A folder that appears only when it is whole. Knows nothing of what is written into it.
+"""A folder that appears only when it is whole.
 
 It grows beside OUT (inside it where OUT is a mount point, which can't be renamed) and takes OUT's name at the end.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+from contextlib import contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from agentmerge.errors import OutputError, Where, shortened
+from agentmerge.files.os_errors import output_errors
 from agentmerge.files.positional import sync_data, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
 IGNORED = {"lost+found", ".DS_Store"}
@@ -23,10 +26,20 @@ IGNORED = {"lost+found", ".DS_Store"}
 class Staging:
     """The staging folder of one OUT; a killed run finds it again by its name."""
 
-    def __init__(self, out: Path, *, overwrite: bool = False) -> None:
+    def __init__(self, out: Path, *, overwrite: bool = False, mark: str = "agentmerge") -> None:
+        """Put an interrupted swap right, and see whether OUT's name is free.
+
+        Args:
+            out: the folder to appear.
+            overwrite: it may be there already.
+            mark: ends the staging folder's name; a run of the same mark finds it again.
+
+        Raises:
+            OutputError: OUT is taken.
+        """
         self.out = out.resolve()
         self.mounted = self.out.is_mount()
-        self.folder = (self.out if self.mounted else self.out.parent) / f".{self.out.name}.agentmerge"
+        self.folder = (self.out if self.mounted else self.out.parent) / f".{self.out.name}.{mark}"
         self._aside = self.out.parent / f".{self.out.name}.agentmerge-old"
         self._publishing = self.folder / ".publishing"
         self._put_swap_right()
@@ -40,16 +53,16 @@ class Staging:
         except FileExistsError:
             return False
         except OSError as error:
-            raise OutputError(f"{self.out}: can't be written: {error}. Choose another folder with --out.") from None
+            raise self._refusal(f"can't be written: {error}", "Choose another folder with --out.") from None
         return True
 
     def check_space(self, needed: int) -> None:
         """Raise OutputError unless `needed` more bytes fit."""
         free = shutil.disk_usage(self.folder if self.folder.exists() else self.folder.parent).free
         if free < needed:
-            raise OutputError(
-                f"{self.out}: {needed:,} bytes are needed on this disk, {free:,} are free. "
-                "Free some space, or choose another disk with --out."
+            raise self._refusal(
+                f"{needed:,} bytes are needed on this disk, {free:,} are free",
+                "Free some space, or choose another disk with --out.",
             )
 
     def discard(self) -> None:
@@ -108,18 +121,45 @@ class Staging:
         if not self.out.exists():
             return
         if not self.out.is_dir():
-            raise OutputError(f"{self.out}: is a file, expected a new or empty folder. Choose another with --out.")
+            raise self._refusal("is a file", "Choose another with --out.", "a new or empty folder")
         found = sorted(entry.name for entry in self.out.iterdir() if entry.name not in IGNORED)
         if found and self.mounted and not self._publishing.exists() and found != [self.folder.name]:
-            raise OutputError(
-                f"{self.out}: is a mount point and not empty ({shortened(found)}), so it can't be replaced. "
-                "Empty it, or choose a folder inside it with --out."
+            raise self._refusal(
+                f"is a mount point and not empty ({shortened(found)}), so it can't be replaced",
+                "Empty it, or choose a folder inside it with --out.",
             )
         if found and not self.mounted and not overwrite:
-            raise OutputError(
-                f"{self.out}: the folder is not empty ({shortened(found)}). "
-                "Choose another with --out, or pass --overwrite to replace it once the new one is whole."
+            raise self._refusal(
+                f"the folder is not empty ({shortened(found)})",
+                "Choose another with --out, or pass --overwrite to replace it once the new one is whole.",
             )
+
+    def _refusal(self, found: str, todo: str, expected: str = "") -> OutputError:
+        where = Where(path=str(self.out))
+        return OutputError(f"{self.out}: {found}", expected=expected, todo=todo, where=where)
+
+
+@contextmanager
+def staged(out: Path, needed: int) -> Iterator[Path]:
+    """A folder that becomes `out` when the with block ends, or vanishes where that fails: nothing is resumed.
+
+    Args:
+        out: missing, or an empty folder.
+        needed: bytes that will be written.
+
+    Raises:
+        OutputError: `out` is taken, the disk lacks the space, or the system refuses to write.
+    """
+    with output_errors(out, "Choose another folder with --out."):
+        staging = Staging(out, mark=f"agentmerge-{os.getpid()}")
+        staging.create()
+        try:
+            staging.check_space(needed)
+            yield staging.folder
+            staging.publish(sorted(entry.name for entry in staging.folder.iterdir()))
+        except BaseException:
+            staging.discard()
+            raise
 
 
 def refuse_inside(out: Path, folder: Path, what: str) -> None:

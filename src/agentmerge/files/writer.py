@@ -1,15 +1,15 @@
-"""Write blocks of a planned checkpoint so that a kill loses nothing that was finished. Knows no methods."""
+"""Write blocks of a planned checkpoint so that a kill loses nothing that was finished."""
 
 from __future__ import annotations
 
 import errno
 import os
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from agentmerge.errors import OutputError
 from agentmerge.files.journal import Journal
+from agentmerge.files.os_errors import output_errors
 from agentmerge.files.positional import (
     OpenFiles,
     open_direct,
@@ -21,7 +21,7 @@ from agentmerge.files.positional import (
 from agentmerge.files.staging import Staging, allocated, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from agentmerge.files.layout import Layout, Place
@@ -49,7 +49,7 @@ class Writer:
         Raises:
             OutputError: OUT is taken or in use, an unfinished merge of something else is there, or no space is left.
         """
-        with _told(out):
+        with output_errors(out):
             self._staging = Staging(out, overwrite=overwrite)
         self._layout = layout
         self._dirty = set(range(len(layout.shards)))
@@ -58,7 +58,7 @@ class Writer:
         self._fds = OpenFiles(self._open_shard, most=32)
         self._direct = OpenFiles(self._open_direct, most=32)
         self._past_cache = True
-        with _told(self._staging.out):
+        with output_errors(self._staging.out):
             self._fresh = self._staging.create()
             self._journal = Journal(self.folder / JOURNAL)
             try:
@@ -76,7 +76,7 @@ class Writer:
     def write(self, place: Place, start: int, array: Array) -> None:
         """Put elements [start, start + array.size) of a tensor in their place; from any thread."""
         shard, offset = self._layout.shards[place.shard].name, place.offset + start * array.dtype.itemsize
-        with _told(self._staging.out), self._fds.borrow(shard) as fd:
+        with output_errors(self._staging.out), self._fds.borrow(shard) as fd:
             if not self._write_direct(shard, fd, array, offset):
                 # The kernel lets one thread at a time write into a file; waiting here costs less than spinning there.
                 with self._turn[place.shard]:
@@ -103,7 +103,7 @@ class Writer:
         """Record finished work, once its data is on the disk."""
         with self._lock:
             dirty, self._dirty = self._dirty, set()
-        with _told(self._staging.out):
+        with output_errors(self._staging.out):
             for shard in sorted(dirty):
                 with self._fds.borrow(self._layout.shards[shard].name) as fd:
                     sync_data(fd)
@@ -123,7 +123,7 @@ class Writer:
         Raises:
             OutputError: the disk or the system refuses.
         """
-        with _told(self._staging.out):
+        with output_errors(self._staging.out):
             self.commit(())
             ordered = sorted(files, key=lambda name: (name in LAST, name))
             for name in ordered:
@@ -185,16 +185,3 @@ class Writer:
 
 class _NotDirect(Exception):
     """The file system writes through its page cache only."""
-
-
-@contextmanager
-def _told(out: Path) -> Iterator[None]:
-    """Turn the system's errors into the user's."""
-    try:
-        yield
-    except OutputError:
-        raise
-    except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        todo = "Free some space and run the same command again: it resumes." if full else "Check the disk."
-        raise OutputError(f"{out}: can't be written: {error}. {todo}") from error

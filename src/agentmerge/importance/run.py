@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from hashlib import sha256
 from itertools import chain, islice
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from agentmerge._version import __version__
 from agentmerge.errors import DataError, MergeError, Note, RecipeError, SourceError, Where, complaints, did_you_mean
-from agentmerge.files.layout import Layout, index_json, plan_layout
+from agentmerge.files.layout import INDEX, Layout, index_json, plan_layout
 from agentmerge.files.staging import Staging, refuse_inside
 from agentmerge.files.writer import Writer
 from agentmerge.frozen import Frozen
@@ -29,16 +28,18 @@ from agentmerge.importance.record import (
 )
 from agentmerge.importance.store import Progress, SumStore, write_means
 from agentmerge.importance.tokens import encode
-from agentmerge.sidefiles.copied import read_config
-from agentmerge.sources.folder import INDEX, FolderCheckpoint, open_checkpoint
+from agentmerge.sources.beside import read_config
+from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import ModuleType
 
     from agentmerge.importance.fisher import Fisher
     from agentmerge.importance.names import Match
     from agentmerge.importance.tokens import Corpus
     from agentmerge.progress import Watch
+    from agentmerge.sources.source import Source
 
 SHARD_SIZE = 5_000_000_000
 """Most bytes of data in a file of the output."""
@@ -94,22 +95,22 @@ def measure(
     Raises:
         MergeError: whatever is wrong with the inputs, the settings or the disk.
     """
-    with open_checkpoint(model) as checkpoint:
-        _check(checkpoint, out, overwrite)
+    with opened(None, str(model)) as source:
+        _check(source, out, overwrite)
         examples = read_examples(data)
         first = list(islice(examples, options.examples))  # before torch is imported: a bad line is told at once
         torch = _torch()
         settings = _settings(options, torch)
         corpus = encode(
             chain(first, examples),
-            torch.load_tokenizer(checkpoint.folder),
+            torch.load_tokenizer(source.folder.path),
             data,
             wanted=options.examples,
             max_length=options.max_length,
             chat=options.chat,
         )
-        job = _Job(checkpoint, data, options, settings, corpus, torch)
-        checkpoint.restat()
+        job = _Job(source, data, options, settings, corpus, torch)
+        source.identity.restat()
         return job.run(out, overwrite, watch)
 
 
@@ -118,19 +119,19 @@ class _Job:
 
     def __init__(
         self,
-        checkpoint: FolderCheckpoint,
+        source: Source,
         data: Path,
         options: Options,
         settings: Settings,
         corpus: Corpus,
         torch: ModuleType,
     ) -> None:
-        self.checkpoint, self.options, self.settings, self.corpus = checkpoint, options, settings, corpus
+        self.source, self.options, self.settings, self.corpus = source, options, settings, corpus
         self.versions = {"agentmerge": __version__, **torch.VERSIONS}
-        self.model = ModelFacts(source=checkpoint.source, files=checkpoint.identity()["files"])
+        self.model = ModelFacts(source=source.text, files=source.identity.as_json()["files"])
         self.data = _data_facts(data, options, corpus)
-        self.fisher: Fisher = torch.Fisher(checkpoint.folder, settings.device, settings.dtype)
-        self.match: Match = match(checkpoint.specs, self.fisher.names(), checkpoint.source)
+        self.fisher: Fisher = torch.Fisher(source.folder.path, settings.device, settings.dtype)
+        self.match: Match = match(source.specs, self.fisher.names(), source.text)
         self.layout: Layout = plan_layout(self.match.specs, SHARD_SIZE)
 
     @property
@@ -138,7 +139,7 @@ class _Job:
         """What the result depends on."""
         return {
             "importance_of": self.model.files,
-            "config": sha256(json.dumps(read_config(self.checkpoint.folder), sort_keys=True).encode()).hexdigest(),
+            "config": sha256(json.dumps(read_config(self.source.folder.path), sort_keys=True).encode()).hexdigest(),
             "data": self.data.sha256,
             "tokens": self.corpus.sha256,
             "examples": self.options.examples,
@@ -158,7 +159,7 @@ class _Job:
                 store.drop()
                 writer.refuse(str(error))
                 raise
-            self.checkpoint.restat()
+            self.source.identity.restat()
             zero = write_means(writer, self.layout, self.fisher.stored_sums(), len(self.corpus.examples))
             record = self._record(zero, likelihood)
             index = index_json(self.layout)
@@ -206,18 +207,18 @@ class _Job:
         )
 
 
-def _check(checkpoint: FolderCheckpoint, out: Path, overwrite: bool) -> None:
+def _check(source: Source, out: Path, overwrite: bool) -> None:
     """What can be told before anything is loaded."""
-    config, where = read_config(checkpoint.folder), Where(source=checkpoint.source)
+    config, where = read_config(source.folder.path), Where(source=source.text)
     if not config:
-        lacking, expected = f"{checkpoint.folder}: no config.json", "a model that transformers can load"
+        lacking, expected = f"{source.folder.path}: no config.json", "a model that transformers can load"
         raise SourceError(lacking, expected=expected, where=where)
     if "quantization_config" in config:
         expected = "float weights: gradients need them"
-        raise SourceError(f"{checkpoint.source}: is quantised", expected=expected, where=where)
-    if not Path(checkpoint.source).is_dir():
-        raise SourceError(f"{checkpoint.source}: is one file", expected="the model's folder", where=where)
-    refuse_inside(out, checkpoint.folder, "the model")
+        raise SourceError(f"{source.text}: is quantised", expected=expected, where=where)
+    if not source.folder.whole:
+        raise SourceError(f"{source.text}: is one file", expected="the model's folder", where=where)
+    refuse_inside(out, source.folder.path, "the model")
     Staging(out, overwrite=overwrite)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from agentmerge.errors import OutputError, Where
 from agentmerge.files.save import PART, save_file
-from agentmerge.sources.folder import open_checkpoint
+from agentmerge.sources.opening import opened
 from agentmerge.tensors import Array, Block, TensorSpec
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class SumStore:
         """What an earlier run of this work saved: how far it was, and its sums, flat; None where there is nothing."""
         if not self._path.exists():
             return None
-        with open_checkpoint(self._path) as found:
+        with opened(None, str(self._path)) as found:
             if found.metadata.get("work") != self._work or list(found.specs.values()) != list(self._specs):
                 return None
             done = Progress(int(found.metadata["examples"]), float.fromhex(found.metadata["log_likelihood"]))
@@ -87,9 +87,9 @@ class SumStore:
             )
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:
-        with open_checkpoint(self._path) as found:
+        with opened(None, str(self._path)) as found:
             for spec in self._specs:
-                yield spec.name, found.read(Block(spec, 0, spec.elements))
+                yield spec.name, found.weights.read(Block(spec, 0, spec.elements))
 
 
 def write_means(writer: Writer, layout: Layout, sums: Mapping[str, Array], examples: int) -> list[str]:

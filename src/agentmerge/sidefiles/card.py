@@ -1,4 +1,4 @@
-"""The model card of a merge: README.md with the hub's metadata. Knows what to say, not what was done."""
+"""The model card of a merge: README.md with the hub's metadata."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from jinja2 import Environment, StrictUndefined
 
+from agentmerge.files.documents import yaml_or_nothing
+from agentmerge.sources.hub import hub_id
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 _TEXT = """\
 # {{ title }}
@@ -67,19 +68,30 @@ def model_card(
 
 def hub_ids(sources: Sequence[str]) -> list[str]:
     """The sources that are ids on the hub, once each; a path that exists on this machine names no model there."""
-    plain = [source.removeprefix("hf://").partition("@")[0] for source in sources if not Path(source).exists()]
-    return list(dict.fromkeys(name for name in plain if HUB_ID.fullmatch(name)))
+    found = [hub_id(source) for source in sources if not Path(source).exists()]
+    return list(dict.fromkeys(one.name for one in found if one is not None and _hub_takes(one.name)))
+
+
+def _hub_takes(name: str) -> bool:
+    """Whether the hub has such names: it refuses "--" and "..", ".git" at the end, and more than 96 characters."""
+    from huggingface_hub.errors import HFValidationError  # late: it takes a while to import
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True
 
 
 def card_metadata(folder: Path) -> dict[str, Any]:
     """The metadata block of a folder's README.md; {} when there is none or it is broken."""
     try:
         text = (folder / "README.md").read_text(encoding="utf-8")
-        found = re.match(r"---\r?\n(.*?)\r?\n---\s", text, re.DOTALL)
-        data = yaml.safe_load(found[1]) if found else {}
-    except (OSError, yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, UnicodeError):
         return {}
-    return data if isinstance(data, dict) else {}
+    found = re.match(r"---\r?\n(.*?)\r?\n---\s", text, re.DOTALL)
+    return yaml_or_nothing(found[1]) if found else {}
 
 
 def _yaml(data: Mapping[str, Any]) -> str:

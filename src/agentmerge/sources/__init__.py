@@ -1,1 +1,1 @@
-"""Who is read: the openers of every form a checkpoint comes in."""
+"""Who is read: whatever a user names as base or agent, opened as a Source."""

@@ -1,0 +1,147 @@
+"""JSON and YAML into plain data: strictly where a format is ours to check, tolerantly where a file is only copied."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import yaml
+
+from agentmerge.errors import NOWHERE, SourceError, Where
+from agentmerge.files.os_errors import AGAIN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LFS = b"version https://git-lfs"
+LFS_TODO = "Run `git lfs pull` in its folder, or `hf download`."
+FETCH = "Fetch the file again."
+PARSER_ERRORS = (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError)
+"""What PyYAML raises for one broken text or another."""
+
+_REPR = reprlib.Repr()  # limits depth and length: a hostile value can't flood its own message
+_REPR.maxstring, _REPR.maxother, _REPR.maxlist, _REPR.maxdict = 120, 80, 8, 8
+
+
+def abbreviated(value: object) -> str:
+    """Any JSON value for a message: at most a line or so."""
+    return _REPR.repr(value)
+
+
+def read_bytes(path: Path) -> bytes:
+    """A small file.
+
+    Raises:
+        SourceError: it is not there or can't be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{path}: can't be read: {error}.", where=Where(path=str(path))) from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object of a small file beside the weights.
+
+    Raises:
+        SourceError: it can't be read, or holds something else.
+    """
+    where, raw = Where(path=str(path)), read_bytes(path)
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path}: not valid JSON: {str(error)[:200]}", todo=FETCH, where=where) from None
+    if not isinstance(found, dict):
+        kind = type(found).__name__
+        raise SourceError(f"{path}: expected a JSON object, found {kind}", todo=FETCH, where=where)
+    return found
+
+
+def json_or_nothing(path: Path) -> dict[str, Any]:
+    """The JSON object of a file that is only compared, not used: {} where it is absent, broken or something else."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def strict_json(raw: bytes, place: str, where: Where = NOWHERE) -> dict[str, Any]:
+    """An object from strict JSON: UTF-8, every name once, no NaN or infinity.
+
+    Args:
+        raw: the text.
+        place: begins a message.
+        where: the same, as data.
+
+    Raises:
+        SourceError: names the place and what was found.
+    """
+    if raw.startswith(LFS):
+        raise SourceError(f"{place}: a Git LFS pointer", expected="the file itself", todo=LFS_TODO, where=where)
+    try:
+        content = json.loads(raw.decode(), object_pairs_hook=_distinct, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as problem:
+        found = f"{place} is not JSON as expected: {str(problem)[:200]}"
+        raise SourceError(found, todo=AGAIN, where=where) from problem
+    if not isinstance(content, dict):
+        raise SourceError(f"{place} is {abbreviated(content)}", expected="a JSON object", todo=AGAIN, where=where)
+    return content
+
+
+def parse_yaml(text: str) -> Any:
+    """One YAML document; a key that stands twice is an error, not a silent overwrite.
+
+    Raises:
+        ValueError: it is no such document.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except PARSER_ERRORS as error:
+        raise ValueError(str(error)) from None
+
+
+def yaml_or_nothing(text: str) -> dict[str, Any]:
+    """The YAML mapping of a text that is only passed on: {} where it is broken or something else."""
+    try:
+        found = yaml.safe_load(text)
+    except PARSER_ERRORS:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in content:
+            raise ValueError(f"the name {abbreviated(name)} appears twice")
+        for text in (name, value):
+            if isinstance(text, str):
+                text.encode()  # half a surrogate pair is a str that nothing can print or write
+        content[name] = value
+    return content
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that refuses a key that stands twice in one mapping."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str | int | float | bool | None):
+            raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
+        if key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"'{key}' stands twice", key_node.start_mark)
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)

@@ -1,0 +1,67 @@
+"""Where bytes are read or written, what the OS says becomes an error of ours that names the place."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agentmerge.errors import MergeError, OutputError, SourceError, SourceNotFoundError, Where
+from agentmerge.files.positional import ShortRead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+AGAIN = "The file is damaged: download or save it again."
+
+
+@contextmanager
+def source_errors(place: str, path: Path | None = None) -> Iterator[None]:
+    """Reading fails with a SourceError.
+
+    Args:
+        place: begins the message.
+        path: the file; None where it is the place.
+    """
+    where = Where(path=place if path is None else str(path))
+
+    def error(problem: OSError | ShortRead) -> MergeError:
+        if isinstance(problem, ShortRead):
+            found = f"{place}: truncated: {problem.got} of {problem.wanted} bytes are there"
+            return SourceError(found, todo=AGAIN, where=where)
+        if isinstance(problem, FileNotFoundError):
+            return SourceNotFoundError(f"{place}: no such file", todo="Download or save it again.", where=where)
+        return SourceError(f"{place}: can't be read: {problem.strerror}.", where=where)
+
+    with _ours(error):
+        yield
+
+
+@contextmanager
+def output_errors(out: Path, todo: str = "") -> Iterator[None]:
+    """Writing fails with an OutputError.
+
+    Args:
+        out: begins the message.
+        todo: whole sentences; by default those for work that resumes.
+    """
+
+    def error(problem: OSError | ShortRead) -> MergeError:
+        full = isinstance(problem, OSError) and problem.errno in {errno.ENOSPC, errno.EDQUOT}
+        usual = "Free some space and run the same command again: it resumes." if full else "Check the disk."
+        return OutputError(f"{out}: can't be written: {problem}", todo=todo or usual, where=Where(path=str(out)))
+
+    with _ours(error):
+        yield
+
+
+@contextmanager
+def _ours(error: Callable[[OSError | ShortRead], MergeError]) -> Iterator[None]:
+    """The one place that tells the OS's errors from ours, which are built-in ones too."""
+    try:
+        yield
+    except MergeError:
+        raise
+    except (OSError, ShortRead) as problem:
+        raise error(problem) from problem

@@ -1,0 +1,24 @@
+"""What an id on the Hugging Face hub looks like."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_HUB_ID = re.compile(r"(?:hf://)?(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HubId:
+    """A model on the hub."""
+
+    name: str
+    """OWNER/MODEL."""
+    revision: str = ""
+    """"" is the newest."""
+
+
+def hub_id(text: str) -> HubId | None:
+    """[hf://]OWNER/MODEL[@REVISION]; None where it is none. A path may look like one: see first whether it exists."""
+    found = _HUB_ID.fullmatch(text)
+    return HubId(found["name"], found["revision"] or "") if found else None

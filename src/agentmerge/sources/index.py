@@ -1,0 +1,124 @@
+"""Which safetensors files of a folder make up the checkpoint: the index's, or the only one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from agentmerge.errors import Note, SourceError, SourceNotFoundError, Where, shortened
+from agentmerge.files.documents import abbreviated, strict_json
+from agentmerge.files.header import LIMIT
+from agentmerge.files.layout import INDEX
+from agentmerge.files.os_errors import AGAIN, source_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SINGLE = "model.safetensors"
+UNFINISHED = "Finish the download (`hf download` fetches only what is missing), or correct the index."
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which files of a folder make up the checkpoint."""
+
+    files: tuple[str, ...]
+    """Sorted, relative to the folder."""
+    owners: Mapping[str, str] | None = None
+    """The file of each tensor by the index; None without an index."""
+    notes: tuple[Note, ...] = ()
+
+
+def choose(folder: Path, names: Sequence[str]) -> Choice:
+    """The files of a folder that has an index or safetensors files.
+
+    Args:
+        folder: to look into.
+        names: of everything in it, sorted, hidden entries aside.
+
+    Raises:
+        SourceError: they are not one checkpoint, or not all of it.
+    """
+    where = Where(path=str(folder))
+    weights = [name for name in names if name.endswith(".safetensors")]
+    owners = _owners(folder / INDEX) if INDEX in names else None
+    files = tuple(sorted(set(owners.values()))) if owners else (_unindexed(folder, weights),)
+    if owners and SINGLE in names and files != (SINGLE,):
+        raise SourceError(
+            f"{folder}: found two checkpoints, {SINGLE} and the files of {INDEX}",
+            expected="one",
+            todo="Remove the one that you do not mean, or give the path of the file itself.",
+            where=where,
+        )
+    stray = [name for name in weights if name not in files]
+    torch = [name for name in names if fnmatchcase(name, "pytorch_model*.bin")]
+    notes = [f"{folder}: not part of the checkpoint, ignored: {shortened(stray)}"] if stray else []
+    notes += [f"{folder}: also has PyTorch files, ignored: {shortened(torch)}"] if torch else []
+    return Choice(files, owners, tuple(Note(note, where=where) for note in notes))
+
+
+def missing_tensor(folder: Path, name: str, file: str, holders: Sequence[str]) -> SourceError:
+    """The error for a shard that does not hold what the index says.
+
+    Args:
+        folder: of the index.
+        name: of the tensor.
+        file: that should hold it.
+        holders: the files that do.
+    """
+    found = f"found it in {shortened(holders)}" if holders else "no shard has it"
+    path = folder / INDEX
+    return SourceError(
+        f"{path}: tensor {abbreviated(name)} should be in {file}, which does not hold it; {found}",
+        todo=UNFINISHED,
+        where=Where(tensor=name, path=str(path)),
+    )
+
+
+def _unindexed(folder: Path, weights: list[str]) -> str:
+    if SINGLE in weights:
+        return SINGLE
+    where = Where(path=str(folder))
+    if len(weights) > 1:
+        raise SourceError(
+            f"{folder}: found {len(weights)} .safetensors files and no {INDEX}: {shortened(weights)}",
+            expected="one checkpoint",
+            todo=f"Add {INDEX}, or give the path of the file that you mean.",
+            where=where,
+        )
+    shard = re.search(r"-\d+-of-(\d+)\.safetensors$", weights[0])
+    if shard and int(shard[1]) > 1:
+        found = f"{folder}: found {weights[0]}, one of {int(shard[1])} shards, and no {INDEX}"
+        raise SourceError(found, expected="all of them", todo=UNFINISHED, where=where)
+    return weights[0]
+
+
+def _owners(path: Path) -> dict[str, str]:
+    """The index: the shard file of every tensor, refused unless each is a file inside the folder."""
+    where = Where(path=str(path))
+    with source_errors(str(path)):
+        size = path.stat().st_size
+        if size > LIMIT:
+            raise SourceError(f"{path}: {size} bytes", expected=f"at most {LIMIT}", todo=AGAIN, where=where)
+        weight_map = strict_json(path.read_bytes(), str(path), where).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        found = f"{path}: weight_map is {abbreviated(weight_map)}"
+        raise SourceError(found, expected="a file name for every tensor", todo=AGAIN, where=where)
+    owners = {name: _inside(file, Where(tensor=name, path=str(path))) for name, file in weight_map.items()}
+    files = sorted(set(owners.values()))
+    missing = [file for file in files if not (path.parent / file).exists()]
+    if missing:
+        found = f"{path}: {len(missing)} of its {len(files)} files are not there: {shortened(missing)}"
+        raise SourceNotFoundError(found, todo=UNFINISHED, where=where)
+    return owners
+
+
+def _inside(file: object, where: Where) -> str:
+    path = PurePosixPath(file if isinstance(file, str) else "")
+    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in str(path):
+        found = f"{where.path}: tensor {abbreviated(where.tensor)} is in {abbreviated(file)}"
+        raise SourceError(found, expected="a file inside the folder", todo=AGAIN, where=where)
+    return str(path)

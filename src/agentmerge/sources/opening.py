@@ -1,0 +1,180 @@
+"""Whatever a user names as base, agent or importance, opened as a Source by the first opener that recognises it.
+
+A new kind of source is an entry of OPENERS, or takes the place of one that refuses it today.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from agentmerge.errors import Role, SourceError, SourceNotFoundError, Where, about, shortened
+from agentmerge.files.header import CONVERT
+from agentmerge.files.layout import INDEX
+from agentmerge.files.os_errors import source_errors
+from agentmerge.sources.folder import FolderWeights
+from agentmerge.sources.hub import hub_id
+from agentmerge.sources.index import Choice, choose
+from agentmerge.sources.source import Folder, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ADAPTER = "adapter_model.safetensors"
+TORCH = (".bin", ".pt", ".pth", ".ckpt")
+NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What shall be opened, and what there is of it."""
+
+    role: Role | None
+    text: str
+    """What the user wrote."""
+    path: Path
+    """What that is, read as a path."""
+    exists: bool
+    names: tuple[str, ...] | None
+    """What a folder holds, sorted, hidden entries aside; None for anything else."""
+    base: Source | None
+    """What an agent's changes are to be added to, for formats that hold nothing else."""
+
+    @property
+    def weights(self) -> list[str]:
+        """The safetensors files of a folder."""
+        return [name for name in self.names or () if name.endswith(".safetensors")]
+
+    def holding(self, suffixes: tuple[str, ...]) -> list[str]:
+        """The files of a folder that end so and may be weights."""
+        names = [name for name in self.names or () if name.endswith(suffixes)]
+        return [name for name in names if not any(fnmatchcase(name, pattern) for pattern in NOT_WEIGHTS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """One kind of source: asked in the order of OPENERS, the first that recognises it opens it or says why not."""
+
+    recognises: Callable[[Request], bool]
+    open: Callable[[Request], AbstractContextManager[Source]]
+
+
+@contextmanager
+def opened(role: Role | None, text: str, base: Source | None = None) -> Iterator[Source]:
+    """A source that is open for as long as the `with` lasts: every header is read and checked, but no data.
+
+    Args:
+        role: who it is in a merge; None for none.
+        text: what the user wrote: a folder, or a file.
+        base: given to an agent that holds nothing but its changes.
+
+    Raises:
+        SourceNotFoundError: the path, or a file that the index names, is not there.
+        SourceError: what is there is not one complete checkpoint; each problem knows role and text.
+    """
+    with ExitStack() as stack:
+        with about(Where(role, text)), source_errors(text):
+            request = _request(role, text, base)
+            opener = next(opener for opener in OPENERS if opener.recognises(request))
+            source = stack.enter_context(opener.open(request))
+        yield source
+
+
+def _request(role: Role | None, text: str, base: Source | None) -> Request:
+    path = Path(text)
+    exists = bool(text) and path.exists()
+    folder = exists and path.is_dir()
+    names = tuple(sorted(e.name for e in path.iterdir() if not e.name.startswith("."))) if folder else None
+    return Request(role, text, path, exists, names, base)
+
+
+@contextmanager
+def _open_folder(request: Request) -> Iterator[Source]:
+    folder = Folder(request.path, whole=True)
+    with _stored(request, folder, choose(request.path, request.names or ())) as source:
+        yield source
+
+
+@contextmanager
+def _open_file(request: Request) -> Iterator[Source]:
+    folder = Folder(request.path.parent, whole=False)
+    with _stored(request, folder, Choice((request.path.name,))) as source:
+        yield source
+
+
+@contextmanager
+def _stored(request: Request, folder: Folder, choice: Choice) -> Iterator[Source]:
+    weights = FolderWeights(request.text, folder.path, choice)
+    where = Where(request.role, request.text)
+    try:
+        yield Source(
+            role=request.role,
+            text=request.text,
+            weights=weights,
+            folder=folder,
+            identity=weights.identity,
+            metadata=weights.metadata,
+            notes=tuple(replace(note, where=note.where.filled(where)) for note in weights.notes),
+        )
+    finally:
+        weights.close()
+
+
+def _refuse_hub_id(request: Request) -> NoReturn:
+    found = hub_id(request.text)
+    revision = f" --revision {found.revision}" if found and found.revision else ""
+    command = f"hf download {found.name if found else ''}{revision} --local-dir DIR"
+    raise SourceNotFoundError(
+        f"{request.text}: no such folder.",
+        todo=f"If it is an id on the Hugging Face hub, download it first: {command}",
+    )
+
+
+def _refuse_nothing(request: Request) -> NoReturn:
+    found = f"{request.text!r}: no such folder or file"
+    raise SourceNotFoundError(found, expected="a checkpoint", todo="Check the path.")
+
+
+def _refuse_adapter(request: Request) -> NoReturn:
+    todo = "Merge it into its base first, for example with PEFT's merge_and_unload and save_pretrained."
+    raise SourceError(f"{request.path}: found a LoRA adapter ({ADAPTER}), which is not supported yet", todo=todo)
+
+
+def _refuse_gguf(request: Request) -> NoReturn:
+    todo = "GGUF weights are quantised or laid out anew: merge the safetensors checkpoint that they were made from."
+    raise SourceError(_only(request.path, request.holding((".gguf",))), expected="safetensors", todo=todo)
+
+
+def _refuse_torch(request: Request) -> NoReturn:
+    found = _only(request.path, request.holding((*TORCH, ".gguf")))
+    raise SourceError(found, expected="safetensors", todo=CONVERT)
+
+
+def _refuse_folder(request: Request) -> NoReturn:
+    found = shortened(request.names or ()) or "an empty folder"
+    raise SourceError(f"{request.path}: found {found}", expected="a .safetensors file", todo="Check the path.")
+
+
+def _only(folder: Path, names: list[str]) -> str:
+    return f"{folder}: found only {shortened(names)}"
+
+
+def _is_adapter(request: Request) -> bool:
+    names = request.names or ()
+    return request.weights == [ADAPTER] and "adapter_config.json" in names and INDEX not in names
+
+
+OPENERS = (
+    Opener(lambda request: not request.exists and hub_id(request.text) is not None, _refuse_hub_id),
+    Opener(lambda request: not request.exists, _refuse_nothing),
+    Opener(lambda request: request.names is None, _open_file),
+    Opener(_is_adapter, _refuse_adapter),
+    Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),
+    Opener(lambda request: bool(request.holding(TORCH)), _refuse_torch),
+    Opener(lambda request: bool(request.holding((".gguf",))), _refuse_gguf),
+    Opener(lambda request: True, _refuse_folder),
+)
+"""A path that exists wins over an id on the hub, an index over the files that lie beside it."""

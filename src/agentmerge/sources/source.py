@@ -1,0 +1,144 @@
+"""What is read, as a value: its tensors, where they lie, and what tells them from others."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentmerge.errors import Note, Role, SourceError, Where
+from agentmerge.files.os_errors import source_errors
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from agentmerge.files.reading import Extent
+    from agentmerge.tensors import Array, Block, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """Where the bytes of a block lie."""
+
+    parts: tuple[Extent, ...]
+    verbatim: bool
+    """The parts one after another are the block as `Weights.read` gives it; else they are what reading it reads."""
+
+
+NOWHERE = Extents((), verbatim=False)
+
+
+class Weights(Protocol):
+    """Named tensors that can be read block by block, from many threads, wherever and however they are stored."""
+
+    @property
+    def specs(self) -> Mapping[str, TensorSpec]:
+        """Every tensor by name, in the order in which they are best read."""
+
+    def read(self, block: Block, out: Array | None = None) -> Array:
+        """The flat elements [start, stop) of the tensor of that name.
+
+        Args:
+            block: its tensor counts by its name alone: dtype and shape are those of `specs`.
+            out: filled and returned when given: [block.elements], in the dtype of `specs`, contiguous.
+
+        Returns:
+            [block.elements] in the dtype of `specs`.
+
+        Raises:
+            SourceError: no such tensor, or its bytes can't be read.
+        """
+
+    def extents(self, block: Block) -> Extents:
+        """Where its bytes lie, to read them together with those of other sources, or to fetch them ahead.
+
+        Args:
+            block: as for `read`; one that is not there has no parts.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where the files beside the weights lie."""
+
+    path: Path
+    whole: bool
+    """False: the source is a single file, and what lies beside it may be anybody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One weight file and what tells whether it is still the same."""
+
+    name: str
+    """Relative to the source's folder."""
+    size: int
+    """Bytes."""
+    mtime_ns: int
+    header_sha256: str
+
+    def check(self, path: Path, now: os.stat_result) -> None:
+        """Raise SourceError where the file at `path` has another size or time than when it was opened."""
+        if (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
+            raise SourceError(
+                f"{path}: changed while in use: found {now.st_size} bytes of time {now.st_mtime_ns} ns",
+                expected=f"{self.size} bytes of time {self.mtime_ns} ns",
+                todo="Start again.",
+                where=Where(path=str(path)),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells a source's weights from others."""
+
+    folder: Path
+    files: tuple[SourceFile, ...]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files themselves, links followed."""
+        return tuple((self.folder / file.name).resolve() for file in self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        """Each file's name, size, mtime_ns and header hash."""
+        return {"files": [asdict(file) for file in self.files]}
+
+    def restat(self) -> None:
+        """Raise SourceError when a file is gone, or has another size or time than when it was opened."""
+        for file in self.files:
+            path = self.folder / file.name
+            with source_errors(str(path)):
+                file.check(path, path.stat())
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint that is open, as stored or as seen by a view."""
+
+    role: Role | None
+    """None: it plays none in a merge, as the model whose importance is measured."""
+    text: str
+    """What the user wrote, for messages and records: a path or an id, never to be used as a path."""
+    weights: Weights
+    folder: Folder
+    identity: Identity
+    metadata: Mapping[str, str]
+    """Of the files' headers."""
+    notes: tuple[Note, ...] = ()
+    """What is odd about it, or how it is seen."""
+
+    @property
+    def specs(self) -> Mapping[str, TensorSpec]:
+        """Its tensors by name."""
+        return self.weights.specs
+
+    @property
+    def where(self) -> Where:
+        """For what is to be said of it."""
+        return Where(self.role, self.text)
+
+    def seen_as(self, weights: Weights, *notes: str) -> Source:
+        """The same source through a view of its weights, and what is to be said of that."""
+        return replace(self, weights=weights, notes=(*self.notes, *(Note(note, where=self.where) for note in notes)))
