@@ -24,6 +24,7 @@ import numpy as np
 from agentmerge.api import merge
 from agentmerge.files.layout import index_json, plan_layout
 from agentmerge.files.positional import write_from
+from agentmerge.methods.kernel import merge_by_kernels
 from agentmerge.sources.folder import INDEX, open_checkpoint
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Survey
@@ -351,7 +352,7 @@ def assert_pure(method: MergeMethod) -> None:
 
 
 def assert_kernel_equals_definition(method: MergeMethod) -> None:
-    """Raise AssertionError where `fused` merges something else than `merge` and the cast; passes without a kernel."""
+    """Raise AssertionError where `kernel` merges something else than `merge` and the cast; passes without a kernel."""
     for seed, rounding in enumerate(("nearest", "stochastic")):
         reads = "importance" in method.reads
         stack = random_stack(
@@ -361,7 +362,7 @@ def assert_kernel_equals_definition(method: MergeMethod) -> None:
         for dtype in ("BF16", "F16", "F32"):
             cast = Cast(dtype, "stochastic" if rounding == "stochastic" else "nearest", seed)
             out: Array = np.zeros(stack.block.elements, DTYPES[dtype])
-            counts = method.fused(stack, survey, cast, out)
+            counts = merge_by_kernels(method, stack, survey, cast, out)
             if counts is None:
                 continue
             with np.errstate(all="ignore"):

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentmerge import kernels
 from agentmerge.engine.blocks import merge_stack
 from agentmerge.errors import DataError
-from agentmerge.kernels import cpu
 from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.kernel import merge_by_kernels
 from agentmerge.methods.registry import resolve_method
-from agentmerge.survey.fused import observe
+from agentmerge.survey.observe import observe
 from agentmerge.survey.rounding import Rounding, observe_rounding
 from agentmerge.survey.statistic import Statistic, Survey
 from agentmerge.survey.sums import TreeSums
@@ -90,7 +91,7 @@ class Plain(MergeMethod):
 @contextmanager
 def definitions() -> Iterator[None]:
     """With every kernel switched off."""
-    with patch.object(cpu, "supports", lambda *_, **__: False), np.errstate(all="ignore"):
+    with patch.object(kernels, "choose", lambda *_: None), np.errstate(all="ignore"):
         yield
 
 
@@ -139,7 +140,9 @@ def plain(answer: Any) -> Any:
 
 def assert_same_answer(statistic: Statistic[Any], stack: Stack, expected: Any) -> None:
     with np.errstate(all="ignore"):
-        found = statistic.fused(stack)
+        backend = kernels.choose(stack)
+        assert backend is not None
+        found = statistic.kernel(stack, backend)
     assert found is not None or stack.base.size == 0
     assert plain(observe([statistic], stack)[statistic]) == plain(expected)
 
@@ -172,7 +175,7 @@ def assert_kernels_fit(case: Case, cast: Cast) -> None:
     try:
         survey = folded(case)
         with np.errstate(all="ignore"):
-            counts = case.method.fused(stack, survey, cast, out)
+            counts = merge_by_kernels(case.method, stack, survey, cast, out)
     except DataError:  # calibrate, where the merge moves away from what the agents learned
         return
     expected, expected_counts = defined(case, survey, cast)
@@ -181,8 +184,10 @@ def assert_kernels_fit(case: Case, cast: Cast) -> None:
     for question in case.method.after():
         with definitions():
             kept = question.observe(stack, expected.astype(np.float32), expected, cast)
+        backend = kernels.choose(stack, cast.dtype)
+        assert backend is not None
         with np.errstate(all="ignore"):
-            assert plain(question.fused(stack, out)) == plain(kept)
+            assert plain(question.kernel(stack, out, backend)) == plain(kept)
 
 
 @pytest.mark.parametrize("agents", [1, 17, 64])

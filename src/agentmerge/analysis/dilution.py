@@ -10,7 +10,7 @@ from agentmerge.analysis.models import DilutionRow, RescaleRow, SurvivalRow
 from agentmerge.methods.dare import Dare
 from agentmerge.methods.ram import Ram
 from agentmerge.methods.ties import Ties
-from agentmerge.survey.profiling import OUTPUTS, pairs
+from agentmerge.survey.full.definitions import OUTPUTS, pairs
 
 if TYPE_CHECKING:
     from agentmerge.analysis.measured import Measured

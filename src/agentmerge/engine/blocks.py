@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agentmerge import kernels
 from agentmerge.errors import DataError
 from agentmerge.files import reading
 from agentmerge.files.positional import PAGE, aligned_empty
-from agentmerge.kernels.call import GIVEN, Rule
-from agentmerge.methods.kernel import merge_by
+from agentmerge.kernels import Kernel, formulas
+from agentmerge.methods.kernel import run
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
@@ -168,7 +169,7 @@ def merge_stack(
     rounding = Rounding(method.overlap.threshold)
     asked = tuple(dict.fromkeys([*method.after(), *further]))
     with np.errstate(all="ignore"):
-        if (answers := _fused(method, stack, survey, cast, out, asked)) is not None:
+        if (answers := _by_kernels(method, stack, survey, cast, out, asked)) is not None:
             return answers
         whole = method.merge(stack, survey) if method.reach_of(stack.block.tensor) == "tensor" else None
         answers = {rounding: RoundingCounts.zero(len(stack.agents))}
@@ -176,11 +177,11 @@ def merge_stack(
             part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)
             merged = method.merge(piece, survey) if whole is None else whole[part]
             found = _stored(piece, merged, cast, out[part], rounding, asked)
-            answers = {q: q.combine(answers[q], found[q]) if q in answers else found[q] for q in found}
+            answers = {q: q.answers.combine(answers[q], found[q]) if q in answers else found[q] for q in found}
         return answers
 
 
-def _fused(
+def _by_kernels(
     method: MergeMethod,
     stack: Stack,
     survey: Survey,
@@ -189,12 +190,13 @@ def _fused(
     asked: Sequence[AfterStatistic[Any]],
 ) -> Answers | None:
     """All of it by kernels; None where one of them is lacking."""
-    counts = method.fused(stack, survey, cast, out)
-    if counts is None:
+    backend = kernels.choose(stack, cast.dtype)
+    made = None if backend is None else method.kernel(stack, survey)
+    if backend is None or made is None:
         return None
-    answers: Answers = {Rounding(method.overlap.threshold): counts}
+    answers: Answers = {Rounding(method.overlap.threshold): run(backend, made, stack, cast, out)}
     for question in asked:
-        if (answer := question.fused(stack, out)) is None:
+        if (answer := question.kernel(stack, out, backend)) is None:
             return None
         answers[question] = answer
     return answers
@@ -204,8 +206,11 @@ def _stored(
     stack: Stack, merged: Array, cast: Cast, out: Array, rounding: Rounding, after: Sequence[AfterStatistic[Any]]
 ) -> Answers:
     """Cast what a method merged into `out` and count; the same for every method."""
-    counts = merge_by(Rule(GIVEN, threshold=rounding.threshold), stack, cast, out, (merged,))
-    if counts is None:
+    given = replace(stack, extra={"merged": (merged,)})
+    if merged.dtype == np.float32 and (backend := kernels.choose(given, cast.dtype)) is not None:
+        kernel = Kernel("given", formulas.Given(rounding.threshold), given, (merged,))
+        counts = run(backend, [kernel], stack, cast, out)
+    else:
         out[:] = cast.apply(merged, stack.block.tensor.name, stack.block.start)
         if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
             same = merged == as_float32(stack.base)

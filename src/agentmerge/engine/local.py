@@ -12,7 +12,7 @@ from agentmerge.engine.blocks import Buffers, map_block, read_stack
 from agentmerge.engine.checks import check_block
 from agentmerge.engine.ledger import Answers, Ledger, pieces
 from agentmerge.survey.copied import Copied
-from agentmerge.survey.fused import observe
+from agentmerge.survey.observe import observe
 from agentmerge.survey.rounding import Rounding
 
 if TYPE_CHECKING:

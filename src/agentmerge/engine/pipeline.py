@@ -20,15 +20,15 @@ from agentmerge.engine.warming import Warming
 from agentmerge.errors import DataError, SourceError, SurveyError
 from agentmerge.files import reading
 from agentmerge.files.writer import Writer
-from agentmerge.kernels import cpu, profiles
+from agentmerge.kernels import cpu
 from agentmerge.progress import Silent, Watch
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
 from agentmerge.survey.integrity import Integrity
-from agentmerge.survey.regions import RegionRetention
+from agentmerge.survey.retention import RegionRetention
 from agentmerge.survey.statistic import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from agentmerge.recipe import Recipe
@@ -88,7 +88,7 @@ def merge_all(
     Raises:
         MergeError: whatever the user can mend; no output appears before all are whole.
     """
-    kernels = _warming(cpu.warm_up, full)
+    kernels = _warming("count", *_loops(recipes.values()), *_FULL[full])
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     first, *others = recipes.values()
     with Plan(first) as plan, ExitStack() as opened:
@@ -129,7 +129,7 @@ def probe(
     Raises:
         MergeError: whatever the user can mend.
     """
-    kernels = _warming(cpu.warm_up_folds, full)
+    kernels = _warming("count", *_FULL[full])
     runner, watch, started = runner or LocalRunner(), watch or Silent(), time.time()
     with Plan(recipe) as plan:
         survey = Survey()
@@ -164,16 +164,22 @@ def _targets(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> d
     return targets
 
 
-def _warming(warm_up: Callable[[], None], full: bool) -> Warming:
-    """Compile what the pass runs."""
+_FULL = {True: ("full",), False: ()}
+
+
+def _warming(*loops: str) -> Warming:
+    """Compile these loops, and the one that reads."""
 
     def compile_all() -> None:
-        warm_up()
-        reading.warm_up()
-        if full:
-            profiles.warm_up()
+        cpu.load(*loops)
+        reading.load()
 
     return Warming(compile_all)
+
+
+def _loops(recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    """The loops that the methods' kernels name."""
+    return tuple(dict.fromkeys(loop for recipe in recipes for loop in recipe.method.loops))
 
 
 def _merged(

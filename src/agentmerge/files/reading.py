@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentmerge.kernels import compiling
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,8 +23,8 @@ Piece = tuple[int, int, int]
 
 
 def supported() -> bool:
-    """Whether this system has the calls that the compiled code makes."""
-    return hasattr(os, "pread") and hasattr(os, "posix_fadvise") and sys.maxsize > 2**32
+    """Whether numba compiles here, and this system has the calls that the compiled code makes."""
+    return compiling() and hasattr(os, "pread") and hasattr(os, "posix_fadvise") and sys.maxsize > 2**32
 
 
 def read(pieces: Sequence[Piece], into: Sequence[Array], ahead: Sequence[Piece] = ()) -> int:
@@ -50,10 +52,12 @@ def read(pieces: Sequence[Piece], into: Sequence[Array], ahead: Sequence[Piece] 
     return int(pread.read(_table(pieces), addresses, _table(ahead)))
 
 
-def warm_up() -> None:
+def load() -> None:
     """Compile it, or load it from numba's cache, where this system has what it needs."""
     if supported():
-        from agentmerge.files import pread  # noqa: F401
+        from agentmerge.files import pread
+
+        pread.read.load()
 
 
 def _table(pieces: Sequence[Piece]) -> Array:

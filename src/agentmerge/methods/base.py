@@ -14,11 +14,11 @@ from agentmerge.survey.overlap import THRESHOLD, Overlap
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from agentmerge.survey.rounding import RoundingCounts
+    from agentmerge.kernels import Kernel
     from agentmerge.survey.statistic import AfterStatistic, Statistic, Survey
-    from agentmerge.tensors import Array, Cast, Stack, TensorSpec
+    from agentmerge.tensors import Array, Stack, TensorSpec
 
 
 class MergeMethod(Settings, ABC):
@@ -110,10 +110,16 @@ class MergeMethod(Settings, ABC):
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The merged elements of one stack: pure, float32 [n], the definition in numpy."""
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
-        """Merge, cast into `out` and count the rounding in one pass; None when no kernel fits this stack.
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """The compiled loops that `kernel` names, to make them ready early; what is missing is compiled when called."""
+        return ("given",)
 
-        A kernel is an optimisation: it equals `merge`, `Cast.apply` and `observe_rounding` bit for bit.
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
+        """Compiled loops that cover the stack in order; None where the method has none for it.
+
+        A kernel is an optimisation: it equals `merge`, `Cast.apply` and `observe_rounding` bit for bit. Which backend
+        runs it, and whether the dtypes fit one, is not asked here.
         """
         return None
 

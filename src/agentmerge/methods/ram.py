@@ -33,21 +33,19 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from agentmerge.errors import RecipeError
-from agentmerge.kernels.call import RAM, RAM_FIELDS
+from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Selecting
 from agentmerge.methods.energies import Energies, scales_from
-from agentmerge.methods.kernel import merge_by
-from agentmerge.methods.shared import Shared, shared_rule, shared_update
+from agentmerge.methods.shared import Shared, shared_settings, shared_update
 from agentmerge.survey.overlap import OverlapCounts, changed_mask
 from agentmerge.survey.sums import TreeSums
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Statistic, Survey
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.tensors import Array, Stack
 
 
 class Ram(Selecting):
@@ -131,12 +129,23 @@ class Ram(Selecting):
         shared = base + shared_update(stack, updates, changed, self.shared, self.shared_power)
         return np.where(count == 0, base, np.where(count == 1, single, shared))
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
-        """The same in one compiled pass."""
-        rule = shared_rule(stack, self.threshold, self.shared, self.shared_power)
-        paper = self.shared == "mean" and self.shared_power == 1 and stack.tau is None
-        rule = rule._replace(code=RAM if paper else RAM_FIELDS, limit=self._scales_at(stack, survey))
-        return merge_by(rule, stack, cast, out, stack.extra.get("importance", ()))
+    @property
+    def _is_papers(self) -> bool:
+        return self.shared == "mean" and self.shared_power == 1
+
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return ("ram" if self._is_papers else "ram_extended",)
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
+        """The same in one compiled pass; the paper's has a loop of its own, where the task vectors are the agents'."""
+        scale = self._scales_at(stack, survey)
+        if self._is_papers and stack.tau is None:
+            return (Kernel("ram", formulas.Ram(self.threshold, scale, stack.weight()), stack),)
+        shared = shared_settings(stack, self.shared, self.shared_power)
+        settings = formulas.RamExtended(self.threshold, scale, shared)
+        return (Kernel("ram_extended", settings, stack, stack.extra.get("importance", ())),)
 
     def agent_scales(self, survey: Survey) -> tuple[float, ...] | None:
         """lambda[t] over the whole model; None where every tensor has its own."""

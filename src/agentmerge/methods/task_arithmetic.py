@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from agentmerge.errors import RecipeError
-from agentmerge.kernels.call import LINEAR, Rule
+from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import MergeMethod, added
-from agentmerge.methods.kernel import merge_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.tensors import Array, Stack
 
 
 class TaskArithmetic(MergeMethod):
@@ -43,11 +41,16 @@ class TaskArithmetic(MergeMethod):
         scale = 1 / len(stack.agents) if self.scale is None else self.scale
         return added(stack.base, np.float32(scale) * weighted_sum(stack))
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return ("linear",)
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The same in one compiled pass."""
         scale = 1 / len(stack.agents) if self.scale is None else self.scale
-        rule = Rule(LINEAR, threshold=self.overlap.threshold, scale=scale, weight=stack.weight())
-        return merge_by(rule, stack, cast, out)
+        settings = formulas.Linear(self.overlap.threshold, stack.weight(), scale=scale)
+        return (Kernel("linear", settings, stack),)
 
 
 class Linear(MergeMethod):
@@ -69,10 +72,15 @@ class Linear(MergeMethod):
         """The definition, float32 [n]."""
         return added(stack.base, weighted_sum(stack) / np.float32(self._divisor(stack)))
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return ("linear",)
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The same in one compiled pass."""
-        rule = Rule(LINEAR, threshold=self.overlap.threshold, divisor=self._divisor(stack), weight=stack.weight())
-        return merge_by(rule, stack, cast, out)
+        settings = formulas.Linear(self.overlap.threshold, stack.weight(), divisor=self._divisor(stack))
+        return (Kernel("linear", settings, stack),)
 
     def _divisor(self, stack: Stack) -> float:
         return float(sum(stack.weight().tolist())) if self.normalize else 1.0

@@ -1,64 +1,28 @@
-"""How Python calls compiled code: addresses and dtype codes of padded arrays, and settings. Imports no numba."""
+"""What compiled loops are called with: addresses and dtype codes of padded arrays. Imports no numba.
+
+Here are also the few numbers that a loop and its definition share.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from agentmerge.tensors import DTYPES, Array
+from agentmerge.tensors import DTYPES, LEAF, MIX, Array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-GIVEN, STRETCHED, LINEAR, TIES, FISHER, REGION, RAM, RAM_FIELDS = range(8)
-"""Rules. GIVEN takes a merge that someone else made, STRETCHED scales its distance from the base (calibrate).
-
-RAM is the paper's, of the agents' own task vectors; RAM_FIELDS is all else that methods/ram.py can do."""
-MEAN, ELECT, IMPORTANCE = range(3)
-"""Choices of RAM_FIELDS: what becomes of a shared element, see methods/shared.py; a sum is a mean of power 0."""
-UNIQUE, SHARED, CHANGED = range(3)
-"""Choices of REGION."""
-
-CODES = {DTYPES[name]: code for code, name in enumerate(("BF16", "F16", "F32"))}
-"""The codes of floats.py, which would import numba."""
-LANES = 64
-"""A multiple of vectors.LANES, which would import numba."""
-
-_NONE = np.zeros(0, np.float32)
-
-
-class Rule(NamedTuple):
-    """A method and its settings, see methods; what a rule does not use stays as it is here."""
-
-    code: int
-    choice: int = 0
-    agent: int = 0
-    """REGION: whose changes."""
-    threshold: float = 0.0
-    """Of a change, also for what is observed of the rounding."""
-    scale: float = 1.0
-    divisor: float = 1.0
-    floor: float = 0.0
-    zero: float = 0.0
-    """TIES: the sign where the elected sum is 0."""
-    power: float = 1.0
-    """RAM_FIELDS: of the count that a mean divides by."""
-    weight: Array = _NONE
-    """float32 [agents]; FISHER: the coefficients."""
-    limit: Array = _NONE
-    """float32 [agents]; TIES: the smallest kept magnitudes, [0] for no trim. RAM: lambda."""
-    table: Array = _NONE
-    """float32 [1 + agents]; RAM_FIELDS: count^power."""
-
-    def typed(self) -> Rule:
-        """The same in the types that compiled code takes."""
-        types: tuple[Callable[[Any], Any], ...] = (int,) * 3 + (np.float32,) * 6 + (_floats,) * 3
-        return Rule._make(of(value) for of, value in zip(types, self, strict=True))
-
-
-def _floats(values: Array) -> Array:
-    return np.array(values, np.float32)
+BF16, F16, F32 = range(3)
+"""Dtype codes, as compiled code sees them."""
+CODES = {DTYPES["BF16"]: BF16, DTYPES["F16"]: F16, DTYPES["F32"]: F32}
+WIDTH = 64
+"""Compiled loops work on so many elements, or multiples of them; the lanes of a vector divide it."""
+LOW_BITS = 15
+"""A magnitude's 31 bits are ranked by the upper 16 of them, then by the lower 15."""
+MAGNITUDES, MAGNITUDE_SHIFT = 4096, 19
+"""|tau| by its float32 exponent and the upper 4 bits of its mantissa: a class is 6 % wide."""
 
 
 class Destination(NamedTuple):
@@ -86,15 +50,42 @@ class Sources(NamedTuple):
     taus: Array
     """Addresses of task vectors that a wrapping method made, float32, [agents]; [0]: they are the agents' own."""
     extra: Array
-    """Addresses of what else a rule reads: the importance of every agent, or one merge."""
+    """Addresses of what else a loop reads: the importance of every agent, or one merge."""
     extra_codes: Array
+
+
+class Sums(NamedTuple):
+    """Where float64 sums over leaves go."""
+
+    running: Array
+    """Zeros [rows, RUNNING]."""
+    places: Array
+    """The address of each row of them, int64 [rows]."""
+    leaves: Array
+    """[leaves, rows], written."""
+
+
+class Sampled(NamedTuple):
+    """Which leaves of a block are counted: one of so many, spread evenly; see survey.full.definitions.sampled."""
+
+    one_of: int
+    key: int
+    """32 bits, of the tensor."""
+    start: int
+    """Flat index of the block's first element in its tensor, a multiple of LEAF."""
+
+    def leaves(self, elements: int) -> Array:
+        """Whether each leaf of a block of so many elements is counted, bool [leaves]."""
+        leaves = self.start // LEAF + np.arange(-(-elements // LEAF))
+        chosen: Array = (leaves * MIX + self.key) % 2**32 < 2**32 // self.one_of
+        return chosen
 
 
 _Groups = tuple[tuple[Array, ...], tuple[Array, ...], tuple[Array, ...]]
 
 
-def pieces(
-    base: Array, agents: Sequence[Array], tau: Array | None = None, extra: Sequence[Array] = (), multiple: int = LANES
+def spans(
+    base: Array, agents: Sequence[Array], tau: Array | None = None, extra: Sequence[Array] = (), multiple: int = WIDTH
 ) -> Iterator[tuple[Sources, int, int]]:
     """The whole multiples of the arrays, then the rest padded with zeros: sources, their elements, their place.
 
@@ -103,7 +94,7 @@ def pieces(
         agents: [n] each.
         tau: float32 [agents, n], or None.
         extra: [n] each.
-        multiple: of LANES; where the rest may begin.
+        multiple: of WIDTH; where the rest may begin.
     """
     groups: _Groups = ((base, *agents), () if tau is None else tuple(tau), tuple(extra))
     check(*(array for group in groups for array in group))
@@ -111,9 +102,9 @@ def pieces(
     if whole:
         yield _sources(groups), whole, 0
     if rest := base.size - whole:
-        padded = -rest % LANES
-        read, taus, extra = (tuple(_padded(array[whole:], padded) for array in group) for group in groups)
-        yield _sources((read, taus, extra)), rest + padded, whole
+        zeros = -rest % WIDTH
+        read, taus, beside = (tuple(_padded(array[whole:], zeros) for array in group) for group in groups)
+        yield _sources((read, taus, beside)), rest + zeros, whole
 
 
 def _padded(array: Array, zeros: int) -> Array:
@@ -139,7 +130,7 @@ def check(*arrays: Array) -> None:
         ):
             raise ValueError(
                 f"kernels: found {array.dtype} {list(array.shape)} with strides {array.strides}, expected contiguous"
-                f" bfloat16, float16 or float32 {list(arrays[0].shape[:1])}. Ask `supports` first."
+                f" bfloat16, float16 or float32 {list(arrays[0].shape[:1])}. Ask `choose` first."
             )
 
 
@@ -151,3 +142,8 @@ def address(array: Array) -> int:
 def rows(array: Array) -> Array:
     """The address of each row of a matrix, int64 [rows]."""
     return address(array) + array.strides[0] * np.arange(len(array))
+
+
+def scratch(agents: int) -> Array:
+    """Room for a vector of every agent's task vectors, float32 [agents, WIDTH]."""
+    return np.empty((agents, WIDTH), np.float32)

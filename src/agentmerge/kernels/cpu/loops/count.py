@@ -1,7 +1,7 @@
-"""The compiled loops of a fold: who changed what, NaN and inf, fingerprints. Importing it compiles or loads them.
+"""The compiled loops of a fold: who changed what, NaN and inf, fingerprints.
 
 One function serves any number of agents and any mix of dtypes: arrays come as addresses and dtype codes. All work on
-whole vectors; call.py pads what is left over with zeros, which count as nothing.
+whole vectors; arguments.py pads what is left over with zeros, which count as nothing.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import types
 
-from agentmerge.kernels.floats import BF16, F32, INF, decode
-from agentmerge.kernels.vectors import (
-    INTS,
+from agentmerge.kernels.arguments import BF16, F32
+from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
+from agentmerge.kernels.cpu.loops.floats import INF, decode
+from agentmerge.kernels.cpu.loops.signatures import COUNTS, INTS, SOURCES
+from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
-    SOURCES,
     bits_of,
-    compiled,
     fill_u16,
     fill_u32,
     fill_u64,
-    inlined,
     largest,
     load_f32,
     load_u16,
@@ -33,14 +32,11 @@ from agentmerge.kernels.vectors import (
     total,
     word,
 )
-from agentmerge.tensors import LEAF
+from agentmerge.tensors import LEAF, MIX
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.call import Sources
+    from agentmerge.kernels.arguments import Sources
     from agentmerge.tensors import Array
-
-MIX = 0x9E3779B1
-"""survey.integrity.MIX; the rooms are strangers, a test keeps them equal."""
 
 _LOW = 0xFFFFFFFF
 _WORDS = LEAF // LANES
@@ -144,7 +140,7 @@ def _tally(changed: Array, at_least: Array, exactly: Array) -> None:
 @compiled(
     types.void(
         SOURCES, types.int64, types.float32, types.int64, types.int64,
-        types.int64[:, ::1], INTS, INTS, INTS, types.uint64[::1],
+        COUNTS, INTS, INTS, INTS, types.uint64[::1],
     )
 )  # fmt: skip
 def count(
