@@ -18,6 +18,7 @@ from agentmerge.kernels import cpu
 from agentmerge.methods.dare import Dropped
 from agentmerge.methods.kernel import merge_by_kernels
 from agentmerge.methods.registry import resolve_method
+from agentmerge.survey.full.question import Profile
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.observe import observe
 from agentmerge.survey.overlap import Overlap
@@ -95,6 +96,7 @@ def works(stacks: Sequence[Stack]) -> list[Work]:
     read = 2 + 2 * len(DENSITIES)
     found = [Work("memory copy", copy, 2 * read), fold("Integrity", Integrity()), fold("Overlap", Overlap())]
     found.append(fold("Overlap and Integrity", Overlap(), Integrity()))
+    found.append(fold("Profile (full probe)", Profile()))
     for title, config in METHODS.items():
         method = resolve_method(config).seeded(0)
         survey, tensor = Survey(), stacks[0].block.tensor.name

@@ -72,7 +72,7 @@ def test_kernels_change_nothing(
 @pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("method", ["ram_plus", {"name": "ties", "density": 0.3}], ids=["ram_plus", "ties"])
 def test_kernels_change_no_answer_of_a_full_probe(method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sources = make_agents(tmp_path / "sources", base=random_base(1, dtypes=("BF16",)))
+    sources = make_agents(tmp_path / "sources", base=random_base(1))
     plain = sources.recipe(method, run={"block_size": 16384})
     fast, merged = probe(plain, full=True), merge(plain, tmp_path / "fast", full=True)
     monkeypatch.setattr(kernels, "choose", lambda *_: None)

@@ -16,13 +16,13 @@ from agentmerge import kernels
 from agentmerge.engine.blocks import merge_stack
 from agentmerge.errors import DataError
 from agentmerge.methods.base import MergeMethod
-from agentmerge.methods.kernel import merge_by_kernels
+from agentmerge.methods.kernel import CACHED, in_parts, merge_by_kernels
 from agentmerge.methods.registry import resolve_method
 from agentmerge.survey.observe import observe
 from agentmerge.survey.rounding import Rounding, observe_rounding
 from agentmerge.survey.statistic import Statistic, Survey
-from agentmerge.survey.sums import TreeSums
-from agentmerge.tensors import DTYPES, Block, Cast, Stack
+from agentmerge.survey.sums import TreeSums, TreeSumsOf
+from agentmerge.tensors import DTYPES, Block, Cast, Stack, TensorSpec
 from agentmerge.testing import assert_same_bits, random_stack
 
 if TYPE_CHECKING:
@@ -202,6 +202,52 @@ def test_up_to_64_agents_are_merged(config: dict[str, Any], agents: int) -> None
 @given(cases(), st.sampled_from(FLOATS), st.sampled_from(["nearest", "stochastic"]))
 def test_every_kernel_equals_its_definition(case: Case, dtype: str, rounding: Any) -> None:
     assert_kernels_fit(case, Cast(dtype, rounding, seed=3))
+
+
+def test_a_method_that_must_see_a_tensor_whole_does_so_inside_of_wrappers() -> None:
+    """Its retention is folded over whole tensors, with kernels and without, dropped or not."""
+    random, n = np.random.default_rng(0), 400 * 400
+    base = (random.standard_normal(n) * 0.02).astype(DTYPES["BF16"])
+    agents = tuple((base + random.standard_normal(n) * 1e-3).astype(DTYPES["BF16"]) for _ in range(2))
+    spec = TensorSpec("model.layers.0.mlp.up_proj.weight", "BF16", (400, 400))
+    stack = Stack(Block(spec, 0, n), base, agents, ("a", "b"))
+    for wrappers in (({"name": "calibrate"},), ({"name": "dare", "seed": 1}, {"name": "calibrate"})):
+        method = wrapped(wrappers, {"name": "wudi", "steps": 2}, "a")
+        survey = before(method, stack)
+        (question,) = method.ask(survey)
+        with np.errstate(all="ignore"):
+            expected = plain(question.observe(stack))
+        assert plain(observe([question], stack)[question]) == expected
+        with definitions():
+            assert plain(observe([question], stack)[question]) == expected
+
+
+def before(method: MergeMethod, stack: Stack) -> Survey:
+    """All answers but the last."""
+    survey = Survey()
+    while not isinstance(method.ask(survey)[0].answers, TreeSumsOf):
+        for statistic in method.ask(survey):
+            survey.add(statistic, stack.block.tensor.name, statistic.observe(stack))
+    return survey
+
+
+def test_kernels_of_parts_come_one_after_another_and_a_missing_one_is_an_error() -> None:
+    stack, seen = random_stack(0, elements=2 * CACHED + 5), []
+
+    def given(part: Stack) -> Any:
+        seen.append(part.block.start)
+        return (part,)
+
+    made = in_parts(stack, given)
+    assert made is not None
+    assert len([*made]) == 3
+    assert seen == [0, CACHED, 2 * CACHED]
+    seen.clear()
+    next(iter(in_parts(stack, given) or ()))
+    assert seen == [0]
+    assert in_parts(stack, lambda part: None) is None
+    with pytest.raises(TypeError):
+        list(in_parts(stack, lambda part: None if part.block.start else (part,)) or ())  # type: ignore[arg-type,return-value]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

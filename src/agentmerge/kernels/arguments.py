@@ -65,6 +65,23 @@ class Sums(NamedTuple):
     """[leaves, rows], written."""
 
 
+class Scratch(NamedTuple):
+    """Memory of one call, as loops allocate nothing: they run without numba's reference counts."""
+
+    vectors: Array
+    """float32 [agents, WIDTH]"""
+    rows: Array
+    """The address of each of them, int64 [agents]: for a vector of each agent's task vector."""
+    changed: Array
+    """uint64 [agents]: for a mask word of each agent."""
+
+    @classmethod
+    def of(cls, agents: int) -> Scratch:
+        """For so many agents."""
+        vectors = np.zeros((agents, WIDTH), np.float32)
+        return cls(vectors, rows(vectors), np.zeros(agents, np.uint64))
+
+
 class Sampled(NamedTuple):
     """Which leaves of a block are counted: one of so many, spread evenly; see survey.full.definitions.sampled."""
 
@@ -142,8 +159,3 @@ def address(array: Array) -> int:
 def rows(array: Array) -> Array:
     """The address of each row of a matrix, int64 [rows]."""
     return address(array) + array.strides[0] * np.arange(len(array))
-
-
-def scratch(agents: int) -> Array:
-    """Room for a vector of every agent's task vectors, float32 [agents, WIDTH]."""
-    return np.empty((agents, WIDTH), np.float32)

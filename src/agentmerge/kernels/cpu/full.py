@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from agentmerge.kernels.arguments import MAGNITUDES, WIDTH, Sampled, Sums, rows, spans
+from agentmerge.kernels.arguments import MAGNITUDES, WIDTH, Sampled, Scratch, Sums, address, rows, spans
 from agentmerge.tensors import LEAF, RUNNING, Array
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ class Leaves(NamedTuple):
 class Room(NamedTuple):
     """Scratch memory."""
 
-    rows: Array
-    """int64 [agents]: the address of a vector per agent, for its task vector."""
+    scratch: Scratch
+    raised: Array
+    """uint64 [agents]: mask words like those of `scratch.changed`."""
     keys: Array
     """uint32 [WIDTH], to read single lanes of a vector from."""
     address: int
@@ -100,8 +101,8 @@ def full(
     tallies, width = Tallies.zero(n, p, len(multipliers)), 3 * (n + p)
     which = np.array(pairs, np.int64).reshape(p, 2)
     asked = Asked(np.float32(threshold), np.array(multipliers, np.float32), np.float32(1 / n), which)
-    scratch, keys = np.zeros((n, WIDTH), np.float32), np.zeros((1, WIDTH), np.uint32)
-    room = Room(rows(scratch), keys[0], int(rows(keys)[0]))
+    keys = np.zeros(WIDTH, np.uint32)
+    room = Room(Scratch.of(n), np.zeros(n, np.uint64), keys, address(keys))
     leaves, running = np.zeros((-(-size // LEAF), width)), np.zeros((width, RUNNING))
     for sources, elements, at in spans(stack.base, stack.agents, multiple=LEAF):
         where = Leaves(2**32 // sampled.one_of, sampled.key, (sampled.start + at) // LEAF)

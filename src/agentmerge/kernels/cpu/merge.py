@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.kernels.arguments import CODES, Destination, address, check, rows, scratch, spans
+from agentmerge.kernels.arguments import CODES, Destination, Scratch, address, check, spans
 from agentmerge.kernels.formulas import typed
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ def merge(kernel: Kernel, cast: Cast, out: Array) -> tuple[Array, Array, Array, 
     draw = cast.key(stack.block.tensor.name) if cast.rounding == "stochastic" else None
     exact = out.dtype == np.float32 or {stack.base.dtype, *(agent.dtype for agent in stack.agents)} == {out.dtype}
     agents = len(stack.agents)
-    tally, broken, room = np.zeros((4, agents), np.int64), np.zeros(2, np.int64), scratch(agents)
+    tally, broken, scratch = np.zeros((4, agents), np.int64), np.zeros(2, np.int64), Scratch.of(agents)
     for sources, size, at in spans(stack.base, stack.agents, stack.tau, kernel.extra):
         left = out[at:]
         stored = left[:size] if left.size >= size else np.empty(size, out.dtype)
         start = stack.block.start + at
         to = Destination(address(stored), CODES[out.dtype], exact, draw is not None, *(draw or (0, 0)), start)
-        loop(sources, rows(room), size, settings, to, tally, broken)
+        loop(sources, scratch, size, settings, to, tally, broken)
         if stored.size > left.size:
             left[:] = stored[: left.size]
             broken[1] -= np.isnan(stored[left.size :]).sum()  # what an infinite scale makes of the padding

@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
+_OPTIONS: Any = {"error_model": "numpy", "_nrt": False}
+"""Without numba's reference counts: every array outlives the call, and counting them once per vector, which numba does
+wherever it can't prove that it need not, made some formulas three times as slow. So a loop may not make an array."""
+
+
 def inlined(function: F) -> F:
     """A jitted helper that becomes part of its caller."""
-    return cast("F", njit(forceinline=True, error_model="numpy")(function))
+    return cast("F", njit(forceinline=True, **_OPTIONS)(function))
 
 
 def compiled(signature: Any) -> Callable[[Callable[..., Any]], Loop]:
@@ -45,8 +50,7 @@ class Loop:
         """
         with self._lock:
             if self._compiled is None:
-                function = self._function
-                options: Any = {"nogil": True, "error_model": "numpy"}
+                function, options = self._function, {**_OPTIONS, "nogil": True}
                 function.__qualname__ = f"{function.__name__}_{_digest(Path(function.__code__.co_filename))}"
                 try:
                     self._compiled = njit([self._signature], cache=True, **options)(function)

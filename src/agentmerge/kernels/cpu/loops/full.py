@@ -10,7 +10,17 @@ from numba import types
 from agentmerge.kernels.cpu.full import Asked, Leaves, Room, Tallies
 from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
 from agentmerge.kernels.cpu.loops.floats import decode
-from agentmerge.kernels.cpu.loops.signatures import COUNTS, FLOATS, INTS, KEYS, SMALL_COUNTS, SOURCES, SUMS, named
+from agentmerge.kernels.cpu.loops.signatures import (
+    COUNTS,
+    FLOATS,
+    KEYS,
+    SCRATCH,
+    SMALL_COUNTS,
+    SOURCES,
+    SUMS,
+    WORDS,
+    named,
+)
 from agentmerge.kernels.cpu.loops.sums import finish_leaf
 from agentmerge.kernels.cpu.loops.tallies import (
     add_energies,
@@ -45,7 +55,7 @@ if TYPE_CHECKING:
 
 _ASKED = named(Asked, [types.float32, FLOATS, types.float32, COUNTS])
 _LEAVES = named(Leaves, [types.int64] * 3)
-_ROOM = named(Room, [INTS, KEYS, types.int64])
+_ROOM = named(Room, [SCRATCH, WORDS, KEYS, types.int64])
 _TALLIES = named(
     Tallies,
     [SMALL_COUNTS, *[COUNTS] * 3, SMALL_COUNTS, types.int64[:, :, :, ::1], types.int64[:, :, ::1]],
@@ -60,14 +70,12 @@ def _tally_agents(
     words: tuple[Any, Any],
     asked: Asked,
     room: Room,
-    changed: Array,
-    raised: Array,
     tallies: Tallies,
     places: Array,
 ) -> None:
     """Add a vector to all that is counted per agent; `words` tell what at least one and at least two changed."""
     some, many = words
-    rows, per_agent = room.rows, tallies.per_agent
+    rows, changed, raised, per_agent = room.scratch.rows, room.scratch.changed, room.raised, tallies.per_agent
     number, zero = fill_u32(0), fill_f32(0.0)
     own, value, total, moved = zero, base, zero, zero
     up = down = np.uint64(0)
@@ -99,8 +107,8 @@ def _tally_agents(
 @compiled(types.void(SOURCES, types.int64, _ASKED, _LEAVES, _ROOM, _TALLIES, SUMS))
 def count(sources: Sources, elements: int, asked: Asked, where: Leaves, room: Room, tallies: Tallies, to: Sums) -> None:
     """Add to every count, over the sampled leaves of the elements."""
-    agents, rows = len(tallies.steps), room.rows
-    changed, raised = np.zeros(agents, np.uint64), np.zeros(agents, np.uint64)
+    agents, rows = len(tallies.steps), room.scratch.rows
+    changed, raised = room.scratch.changed, room.raised
     for first in range(0, elements, LEAF):
         last = min(first + LEAF, elements)
         if ((where.first + first // LEAF) * MIX + where.key) & 0xFFFFFFFF >= where.below:
@@ -122,6 +130,6 @@ def count(sources: Sources, elements: int, asked: Asked, where: Leaves, room: Ro
             if some:
                 tally_pairs(asked.pairs, rows, changed, raised, tallies.per_pair)
                 _tally_agents(
-                    sources, i, base, (some, many), asked, room, changed, raised, tallies, to.places
+                    sources, i, base, (some, many), asked, room, tallies, to.places
                 )  # fmt: skip
         finish_leaf(to, first // LEAF)

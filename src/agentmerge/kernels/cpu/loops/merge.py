@@ -5,25 +5,24 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numba import types
 
 from agentmerge.kernels.cpu.loops.compiled import Loop
 from agentmerge.kernels.cpu.loops.floats import decode
-from agentmerge.kernels.cpu.loops.signatures import COUNTS, DESTINATION, INTS, SOURCES, settings_type
+from agentmerge.kernels.cpu.loops.signatures import COUNTS, DESTINATION, INTS, SCRATCH, SOURCES, settings_type
 from agentmerge.kernels.cpu.loops.stages import changes, finish
 from agentmerge.kernels.cpu.loops.vectors import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agentmerge.kernels.arguments import Destination, Sources
+    from agentmerge.kernels.arguments import Destination, Scratch, Sources
     from agentmerge.tensors import Array
 
 
 def signature(settings: type[tuple[Any, ...]]) -> Any:
     """Of every loop of a map: sources, scratch, elements, settings, to, tally, broken."""
-    return types.void(SOURCES, INTS, types.int64, settings_type(settings), DESTINATION, COUNTS, INTS)
+    return types.void(SOURCES, SCRATCH, types.int64, settings_type(settings), DESTINATION, COUNTS, INTS)
 
 
 def merging(formula: Callable[..., Any], settings: type[tuple[Any, ...]]) -> Loop:
@@ -47,24 +46,23 @@ _formula: Any = None
 
 
 def _template(
-    sources: Sources, scratch: Array, elements: int, settings: Any, to: Destination, tally: Array, broken: Array
+    sources: Sources, scratch: Scratch, elements: int, settings: Any, to: Destination, tally: Array, broken: Array
 ) -> None:
     """Merge, round, store and observe.
 
     Args:
         sources: what is read.
-        scratch: addresses of room for a vector of each agent.
+        scratch: memory.
         elements: a multiple of LANES.
         settings: of the formula.
         to: where it goes.
         tally: int64 [4, agents], added to; see stages.py.
         broken: int64 [2], added to; see stages.py.
     """
-    changed = np.zeros(scratch.size, np.uint64)
-    given = sources.taus.size > 0
-    rows = sources.taus if given else scratch
+    given, changed = sources.taus.size > 0, scratch.changed
+    rows = sources.taus if given else scratch.rows
     for i in range(0, elements, LANES):
         base = decode(sources.addresses[0], sources.codes[0], i)
-        own, some, many = changes(sources, base, i, settings.threshold, scratch, changed)
+        own, some, many = changes(sources, base, i, settings.threshold, scratch.rows, changed)
         merged = _formula(sources, rows, 4 * i if given else 0, i, base, own, settings)
         finish(base, own, merged, some, many, changed, i, to, tally, broken)

@@ -11,7 +11,7 @@ from agentmerge.kernels.arguments import LOW_BITS
 from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
 from agentmerge.kernels.cpu.loops.floats import decode
 from agentmerge.kernels.cpu.loops.formulas.ties import elected
-from agentmerge.kernels.cpu.loops.signatures import COUNTS, FLOATS, INTS, KEYS, SOURCES
+from agentmerge.kernels.cpu.loops.signatures import COUNTS, FLOATS, INTS, KEYS, SCRATCH, SOURCES
 from agentmerge.kernels.cpu.loops.stages import task_vector, task_vectors
 from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
@@ -24,7 +24,7 @@ from agentmerge.kernels.cpu.loops.vectors import (
 )
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.arguments import Sources
+    from agentmerge.kernels.arguments import Scratch, Sources
     from agentmerge.tensors import Array
 
 _ONE, _EVERY = np.uint64(1), np.uint64(2**LANES - 1)
@@ -68,14 +68,14 @@ def low(sources: Sources, elements: int, room: Array, address: int, bins: Array,
             _tally(bits & (1 << LOW_BITS) - 1, inside, room, address, counts, t)
 
 
-@compiled(types.void(SOURCES, INTS, types.int64, FLOATS, FLOATS, INTS))
-def signs(sources: Sources, scratch: Array, elements: int, weight: Array, limit: Array, counts: Array) -> None:
+@compiled(types.void(SOURCES, SCRATCH, types.int64, FLOATS, FLOATS, INTS))
+def signs(sources: Sources, scratch: Scratch, elements: int, weight: Array, limit: Array, counts: Array) -> None:
     """methods.ties.ElectedSigns: add to counts [2] how many elements elected + and how many -."""
     given = sources.taus.size > 0
-    rows = sources.taus if given else scratch
+    rows = sources.taus if given else scratch.rows
     for i in range(0, elements, LANES):
         if not given:
-            task_vectors(sources, decode(sources.addresses[0], sources.codes[0], i), i, scratch)
+            task_vectors(sources, decode(sources.addresses[0], sources.codes[0], i), i, scratch.rows)
         sign = elected(rows, 4 * i if given else 0, weight, limit)
         counts[0] += population(word(sign > 0.0))
         counts[1] += population(word(sign < 0.0))

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from agentmerge.kernels.arguments import Destination, Sources, Sums
+from agentmerge.kernels.arguments import Destination, Scratch, Sources, Sums
 from agentmerge.kernels.formulas import kinds_of
 from agentmerge.tensors import Array
 
@@ -28,5 +28,7 @@ def settings_type(of: type[tuple[Any, ...]]) -> Any:
 
 
 SOURCES = named(Sources, [INTS] * 5)
+WORDS = types.uint64[::1]
+SCRATCH = named(Scratch, [types.float32[:, ::1], INTS, WORDS])
 SUMS = named(Sums, [DOUBLES, INTS, DOUBLES])
 DESTINATION = named(Destination, [types.int64] * 2 + [types.boolean] * 2 + [types.int64] * 3)

@@ -14,7 +14,7 @@ from numba import types
 from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
 from agentmerge.kernels.cpu.loops.floats import decode
 from agentmerge.kernels.cpu.loops.formulas.ram_extended import shared_update
-from agentmerge.kernels.cpu.loops.signatures import INTS, SOURCES, SUMS, settings_type
+from agentmerge.kernels.cpu.loops.signatures import SCRATCH, SOURCES, SUMS, settings_type
 from agentmerge.kernels.cpu.loops.stages import task_vectors
 from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
@@ -35,7 +35,7 @@ from agentmerge.kernels.formulas import Shared
 from agentmerge.tensors import LEAF, RUNNING
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.arguments import Sources, Sums
+    from agentmerge.kernels.arguments import Scratch, Sources, Sums
     from agentmerge.tensors import Array
 
 
@@ -78,16 +78,16 @@ def squares(sources: Sources, elements: int, to: Sums) -> None:
             finish_leaf(to, i // LEAF)
 
 
-@compiled(types.void(SOURCES, INTS, types.int64, SUMS))
-def retention(sources: Sources, scratch: Array, elements: int, to: Sums) -> None:
+@compiled(types.void(SOURCES, SCRATCH, types.int64, SUMS))
+def retention(sources: Sources, scratch: Scratch, elements: int, to: Sums) -> None:
     """survey.retention_sums of one extra array: <merged - base, tau[t]> of every agent, then <tau[t], tau[t]>."""
-    given, agents, rows = sources.taus.size > 0, scratch.size, to.places
-    taus = sources.taus if given else scratch
+    given, agents, rows = sources.taus.size > 0, scratch.rows.size, to.places
+    taus = sources.taus if given else scratch.rows
     for i in range(0, elements, LANES):
         base = decode(sources.addresses[0], sources.codes[0], i)
         update = decode(sources.extra[0], sources.extra_codes[0], i) - base
         if not given:
-            task_vectors(sources, base, i, scratch)
+            task_vectors(sources, base, i, scratch.rows)
         for t in range(agents):
             tau = load_f32(taus[t] + (4 * i if given else 0))
             add_products(rows[t], i, update, tau)
@@ -96,22 +96,22 @@ def retention(sources: Sources, scratch: Array, elements: int, to: Sums) -> None
             finish_leaf(to, i // LEAF)
 
 
-@compiled(types.void(SOURCES, INTS, types.int64, types.float32, SUMS))
-def region_retention(sources: Sources, scratch: Array, elements: int, threshold: float, to: Sums) -> None:
+@compiled(types.void(SOURCES, SCRATCH, types.int64, types.float32, SUMS))
+def region_retention(sources: Sources, scratch: Scratch, elements: int, threshold: float, to: Sums) -> None:
     """survey.RegionRetention of one extra array: kept unique, kept shared, energy unique, energy shared, [t] each."""
-    changed = np.zeros(scratch.size, np.uint64)
+    rows, changed = scratch.rows, scratch.changed
     for i in range(0, elements, LANES):
         base = decode(sources.addresses[0], sources.codes[0], i)
         update = decode(sources.extra[0], sources.extra_codes[0], i) - base
         some = many = np.uint64(0)
-        for t in range(scratch.size):
+        for t in range(rows.size):
             tau = decode(sources.addresses[t + 1], sources.codes[t + 1], i) - base
-            store(scratch[t], tau)
+            store(rows[t], tau)
             changed[t] = word(magnitude(tau) > threshold)
             many |= some & changed[t]
             some |= changed[t]
         if some:
-            _add_regions(update, scratch, changed, many, i, to.places)
+            _add_regions(update, rows, changed, many, i, to.places)
         if _leaf_ends(i, elements):
             finish_leaf(to, i // LEAF)
 
@@ -128,16 +128,16 @@ def _add_regions(update: Lanes, rows: Array, changed: Array, many: Any, i: int, 
         add_products(places[3 * agents + t], i, together, together)
 
 
-@compiled(types.void(SOURCES, INTS, types.int64, types.float32, settings_type(Shared), SUMS))
-def energies(sources: Sources, scratch: Array, elements: int, threshold: float, shared: Shared, to: Sums) -> None:
+@compiled(types.void(SOURCES, SCRATCH, types.int64, types.float32, settings_type(Shared), SUMS))
+def energies(sources: Sources, scratch: Scratch, elements: int, threshold: float, shared: Shared, to: Sums) -> None:
     """methods.energies.Energies: E_unique, E_shared and P_shared of every agent."""
-    given, agents, rows, weight = sources.taus.size > 0, scratch.size, to.places, shared.weight
-    taus, at, one = sources.taus if given else scratch, 0, fill_f32(1.0)
+    given, agents, rows, weight = sources.taus.size > 0, scratch.rows.size, to.places, shared.weight
+    taus, at, one = sources.taus if given else scratch.rows, 0, fill_f32(1.0)
     for i in range(0, elements, LANES):
         if given:
             at = 4 * i
         else:
-            task_vectors(sources, decode(sources.addresses[0], sources.codes[0], i), i, scratch)
+            task_vectors(sources, decode(sources.addresses[0], sources.codes[0], i), i, scratch.rows)
         result = shared_update(sources, taus, at, i, threshold, shared)
         count = fill_u8(0)
         for t in range(agents):

@@ -28,7 +28,7 @@ from agentmerge.kernels.cpu.loops.vectors import (
 from agentmerge.kernels.formulas import Ram
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.arguments import Destination, Sources
+    from agentmerge.kernels.arguments import Destination, Scratch, Sources
     from agentmerge.tensors import Array
 
 
@@ -62,10 +62,10 @@ def _paper(sources: Sources, base: Lanes, i: int, settings: Ram, changed: Array)
 
 @compiled(signature(Ram))
 def merge(
-    sources: Sources, scratch: Array, elements: int, settings: Ram, to: Destination, tally: Array, broken: Array
+    sources: Sources, scratch: Scratch, elements: int, settings: Ram, to: Destination, tally: Array, broken: Array
 ) -> None:
-    """See the template in merge.py; it needs no scratch."""
-    changed = np.zeros(scratch.size, np.uint64)
+    """See the template in merge.py; task vectors need no memory."""
+    changed = scratch.changed
     for i in range(0, elements, LANES):
         base = decode(sources.addresses[0], sources.codes[0], i)
         merged, own, some, many = _paper(sources, base, i, settings, changed)
