@@ -17,9 +17,11 @@ import numpy as np
 from agentmerge.kernels import cpu
 from agentmerge.methods.base import Context, before_merging
 from agentmerge.methods.dare import Dropped
+from agentmerge.methods.kernel import merge_by_kernels
 from agentmerge.methods.registry import resolve_method
-from agentmerge.survey.fused import observe
+from agentmerge.survey.full.question import Profile
 from agentmerge.survey.integrity import Integrity
+from agentmerge.survey.observe import observe
 from agentmerge.survey.overlap import Overlap
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import DTYPES, Block, Cast, Stack, TensorSpec
@@ -95,6 +97,7 @@ def works(stacks: Sequence[Stack]) -> list[Work]:
     read = 2 + 2 * len(DENSITIES)
     found = [Work("memory copy", copy, 2 * read), fold("Integrity", Integrity()), fold("Overlap", Overlap())]
     found.append(fold("Overlap and Integrity", Overlap(), Integrity()))
+    found.append(fold("Profile (full probe)", Profile()))
     for title, config in METHODS.items():
         method = resolve_method(config).bind(Context(0, dict.fromkeys(DENSITIES, 1.0)))
         survey, tensor = Survey(), stacks[0].block.tensor.name
@@ -107,7 +110,7 @@ def works(stacks: Sequence[Stack]) -> list[Work]:
             extra = 4 * len(DENSITIES) if method.reads else 0
 
             def merge(i: int, method: Any = method, survey: Survey = survey, cast: Cast = cast) -> None:
-                if method.fused(stacks[i], survey, cast, outs[cast.dtype][i]) is None:
+                if merge_by_kernels(method, stacks[i], survey, cast, outs[cast.dtype][i]) is None:
                     raise AssertionError(f"{method!r} has no kernel")
 
             found.append(Work(title + suffix, merge, read + extra + DTYPES[cast.dtype].itemsize))
@@ -135,7 +138,7 @@ def seconds(works: Sequence[Work]) -> dict[tuple[str, int], float]:
 def main() -> None:
     elements = int(sys.argv[1]) if len(sys.argv) > 1 else 1 << 22
     begin = perf_counter()
-    cpu.warm_up()
+    cpu.load("count", "ram", "given")
     print(f"import and compile, or load, what every merge runs: {perf_counter() - begin:.2f} s")
     timed = works([stack(elements, seed) for seed in range(THREADS)])
     best = seconds(timed)

@@ -41,6 +41,10 @@ MERGEABLE = frozenset({"F64", "F32", "F16", "BF16"})
 
 LEAF = 2048
 """Elements of a leaf, the piece that float sums are taken over; every block starts at a multiple of it."""
+RUNNING = 64
+"""Running sums within a leaf: element i of a leaf is added to the sum i % RUNNING, then they are folded in halves."""
+MIX = 0x9E3779B1
+"""An odd constant that spreads an index over 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from agentmerge.api import merge
 from agentmerge.files.save import save
 from agentmerge.files.save import spec_of as spec_of
 from agentmerge.methods.base import before_merging
+from agentmerge.methods.kernel import merge_by_kernels
 from agentmerge.sources.opening import opened
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Survey
@@ -334,7 +335,7 @@ def assert_pure(method: MergeMethod) -> None:
 
 
 def assert_kernel_equals_definition(method: MergeMethod) -> None:
-    """Raise AssertionError where `fused` merges something else than `merge` and the cast; passes without a kernel."""
+    """Raise AssertionError where `kernel` merges something else than `merge` and the cast; passes without a kernel."""
     for seed, rounding in enumerate(("nearest", "stochastic")):
         reads = "importance" in method.reads
         stack = random_stack(
@@ -344,7 +345,7 @@ def assert_kernel_equals_definition(method: MergeMethod) -> None:
         for dtype in ("BF16", "F16", "F32"):
             cast = Cast(dtype, "stochastic" if rounding == "stochastic" else "nearest", seed)
             out: Array = np.zeros(stack.block.elements, DTYPES[dtype])
-            counts = method.fused(stack, survey, cast, out)
+            counts = merge_by_kernels(method, stack, survey, cast, out)
             if counts is None:
                 continue
             with np.errstate(all="ignore"):

@@ -12,8 +12,8 @@ import pytest
 from agentmerge.analysis.advice import RULES
 from agentmerge.analysis.findings import findings_of
 from agentmerge.methods.ram import Ram
+from agentmerge.survey.full.question import Profile
 from agentmerge.survey.overlap import Overlap
-from agentmerge.survey.profile import Profile
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import DTYPES, Block, Stack, TensorSpec
 

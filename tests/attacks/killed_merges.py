@@ -27,6 +27,7 @@ from typing import Any
 
 from agentmerge import MergeError, merge
 from agentmerge.engine import runner
+from agentmerge.files import reading
 from agentmerge.files.positional import PAGE
 from agentmerge.kernels import cpu
 
@@ -35,7 +36,8 @@ DIED = 99
 
 def main() -> None:
     """Answer every job with its exit status, the error and the passes that were begun."""
-    cpu.warm_up()
+    cpu.load("count", "ram")
+    reading.load()
     os.fsync = os.fdatasync = lambda fd: None  # type: ignore[assignment]
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)

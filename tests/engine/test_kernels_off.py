@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from agentmerge import merge
-from agentmerge.kernels import cpu
+from agentmerge import kernels, merge, probe
 from agentmerge.testing import (
     CONTRACT_DTYPES,
     Sources,
@@ -64,7 +63,21 @@ def test_kernels_change_nothing(
     (sources, entries), (method, output) = agents, RECIPES[recipe]
     plain = {**sources.recipe(method, output=output, run={"block_size": 16384}), "agents": entries}
     fast = merge(plain, tmp_path / "fast")
-    monkeypatch.setattr(cpu, "supports", lambda *_, **__: False)
+    monkeypatch.setattr(kernels, "choose", lambda *_: None)
     slow = merge(plain, tmp_path / "slow")
     assert_same_tensors(read_checkpoint(tmp_path / "fast"), read_checkpoint(tmp_path / "slow"))
     assert fast.model_dump(exclude={"timing"}) == slow.model_dump(exclude={"timing"})
+
+
+@pytest.mark.usefixtures("unsynced")
+@pytest.mark.parametrize("method", ["ram_plus", {"name": "ties", "density": 0.3}], ids=["ram_plus", "ties"])
+def test_kernels_change_no_answer_of_a_full_probe(method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = make_agents(tmp_path / "sources", base=random_base(1))
+    plain = sources.recipe(method, run={"block_size": 16384})
+    fast, merged = probe(plain, full=True), merge(plain, tmp_path / "fast", full=True)
+    monkeypatch.setattr(kernels, "choose", lambda *_: None)
+    slow, defined = probe(plain, full=True), merge(plain, tmp_path / "slow", full=True)
+    assert fast.findings is not None
+    assert fast.model_dump(exclude={"timing"}) == slow.model_dump(exclude={"timing"})
+    assert merged.retention is not None
+    assert merged.model_dump(exclude={"timing"}) == defined.model_dump(exclude={"timing"})

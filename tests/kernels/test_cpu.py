@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.kernels import cpu, folds
-from agentmerge.kernels.call import CODES, LANES, RAM, Rule
+from agentmerge.kernels import Kernel, choose, cpu
+from agentmerge.kernels.arguments import WIDTH
+from agentmerge.kernels.formulas import Ram as Settings
 from agentmerge.methods.ram import Ram
 from agentmerge.randomness import random_bits
-from agentmerge.survey import magnitude, sums
-from agentmerge.survey.integrity import MIX, Integrity, IntegrityCounts, fingerprint_key
+from agentmerge.survey.integrity import Integrity, IntegrityCounts, fingerprint_key
 from agentmerge.survey.overlap import Overlap, OverlapCounts
 from agentmerge.survey.rounding import RoundingCounts, observe_rounding
 from agentmerge.survey.statistic import Survey
@@ -104,7 +104,7 @@ def _stack(base: Array, agents: tuple[Array, ...], start: int = 0) -> Stack:
 
 def _counted(stack: Stack, threshold: float) -> tuple[OverlapCounts, IntegrityCounts]:
     key = fingerprint_key(stack.block.tensor.name)
-    exactly, different, *integrity = folds.count(stack.base, stack.agents, threshold, key, stack.block.start)
+    exactly, different, *integrity = cpu.count(stack, threshold, key)
     return OverlapCounts(stack.base.size, exactly, different), IntegrityCounts(*integrity)
 
 
@@ -131,9 +131,8 @@ def _defined(case: Case, cast: Cast) -> tuple[Array, RoundingCounts]:
 def _merged(case: Case, cast: Cast) -> tuple[Array, RoundingCounts]:
     stack = case.stack
     out = np.full(stack.base.size, 7, DTYPES[cast.dtype])
-    draw = cast.key(stack.block.tensor.name) if cast.rounding == "stochastic" else None
-    rule = Rule(RAM, threshold=case.threshold, limit=case.scale, weight=case.weight)
-    return out, RoundingCounts(*cpu.merge(stack.base, stack.agents, rule, out, draw, stack.block.start))
+    kernel = Kernel("ram", Settings(case.threshold, case.scale, case.weight), stack)
+    return out, RoundingCounts(*cpu.merge(kernel, cast, out))
 
 
 def _same_bits(left: Array, right: Array) -> bool:
@@ -149,7 +148,7 @@ def _same_bits(left: Array, right: Array) -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> None:
-    cpu.warm_up()
+    cpu.load("count", "ram")
 
 
 @settings(max_examples=250, deadline=None)
@@ -164,7 +163,7 @@ def test_count_equals_overlap_and_integrity(case: Case) -> None:
 @given(cases())
 def test_integrity_alone_equals_its_definition(case: Case) -> None:
     stack, key = case.stack, fingerprint_key(case.stack.block.tensor.name)
-    answer = folds.integrity(stack.base, stack.agents, key, stack.block.start)
+    answer = cpu.integrity(stack, key)
     assert IntegrityCounts(*answer) == Integrity().observe(stack)
 
 
@@ -206,11 +205,12 @@ def test_every_kind_of_float32_is_rounded_as_the_cast_does(dtype: str, rounding:
 @pytest.mark.parametrize("dtype", ["BF16", "F16"])
 def test_a_zero_draw_rounds_the_smallest_denormal_up(dtype: str) -> None:
     tiny = np.full(2**16, 1e-45, np.float32)
-    bits = random_bits((1, 2), 0, tiny.size)
+    stack, cast = _stack(tiny, (tiny,)), Cast(dtype, "stochastic", seed=1)
+    bits = random_bits(cast.key(stack.block.tensor.name), 0, tiny.size)
     expected = stochastic_round(tiny, dtype, bits)
     out = np.empty(tiny.size, DTYPES[dtype])
     ones = np.ones(1, np.float32)
-    cpu.merge(tiny, (tiny,), Rule(RAM, limit=ones, weight=ones), out, (1, 2), 0)
+    cpu.merge(Kernel("ram", Settings(0.0, ones, ones), stack), cast, out)
     assert _same_bits(out, expected)
 
 
@@ -239,7 +239,7 @@ def test_nothing_is_written_beyond_the_output() -> None:
     base = _values(random, 2049, "BF16", "weights")
     room = np.full(2049 + 200, 7, DTYPES["BF16"])
     ones = np.ones(1, np.float32)
-    cpu.merge(base, (base,), Rule(RAM, limit=ones, weight=ones), room[100:-100], None, 0)
+    cpu.merge(Kernel("ram", Settings(0.0, ones, ones), _stack(base, (base,))), Cast("BF16"), room[100:-100])
     assert (room[:100] == 7).all()
     assert (room[-100:] == 7).all()
 
@@ -288,36 +288,38 @@ def test_two_threads_give_the_same_as_one() -> None:
     assert all(count == counted for count in counts)
 
 
-def test_only_three_dtypes_and_1_to_64_agents_are_supported() -> None:
+def test_only_three_dtypes_and_1_to_64_agents_are_taken() -> None:
     half, double = np.ones(4, np.float16), np.ones(4, np.float64)
-    assert cpu.supports(half, (half, half.astype(np.float32)), "BF16")
-    assert cpu.supports(half, (half,) * 64)
-    assert not cpu.supports(half, (half,) * 65)
-    assert not cpu.supports(half, ())
-    assert not cpu.supports(double, (half,))
-    assert not cpu.supports(half, (double,))
-    assert not cpu.supports(half, (half,), "F64")
-    assert not cpu.supports(np.ones(8, np.float16)[::2], (half,))
+
+    def taken(base: Array, agents: tuple[Array, ...], *dtypes: str, **extra: tuple[Array, ...]) -> bool:
+        block = Block(TensorSpec("w", "F16", (4,)), 0, 4)
+        return choose(Stack(block, base, agents, (), extra=extra), *dtypes) is not None
+
+    assert taken(half, (half, half.astype(np.float32)), "BF16")
+    assert taken(half, (half,) * 64)
+    assert not taken(half, (half,) * 65)
+    assert not taken(half, ())
+    assert not taken(double, (half,))
+    assert not taken(half, (double,))
+    assert not taken(half, (half,), "F64")
+    assert not taken(half, (half,), importance=(double,))
+    assert not taken(np.ones(8, np.float16)[::2], (half,))
 
 
 def test_arrays_of_other_sizes_strides_or_dtypes_are_refused() -> None:
     base, ones = np.ones(128, np.float32), np.ones(1, np.float32)
     with pytest.raises(ValueError, match=r"found float32 \[127\].*expected contiguous"):
-        folds.count(base, (base[1:],), 1e-5, 0, 0)
+        cpu.count(_stack(base, (base[1:],)), 1e-5, 0)
     with pytest.raises(ValueError, match="strides"):
-        folds.integrity(base[::2], (base[::2],), 0, 0)
+        cpu.integrity(_stack(base[::2], (base[::2],)), 0)
     with pytest.raises(ValueError, match="float64"):
-        cpu.merge(base, (base,), Rule(RAM, limit=ones, weight=ones), np.empty(128), None, 0)
+        cpu.merge(Kernel("ram", Settings(0.0, ones, ones), _stack(base, (base,))), Cast("F64"), np.empty(128))
 
 
-def test_constants_equal_those_of_the_definitions() -> None:
-    from agentmerge.kernels import counting, floats, ranking, vectors
+def test_the_lanes_of_a_vector_divide_what_arrays_are_padded_to() -> None:
+    from agentmerge.kernels.cpu.loops import vectors
 
-    assert counting.MIX == MIX
-    assert ranking.LOW_BITS == magnitude.LOW_BITS
-    assert {name: CODES[DTYPES[name]] for name in FLOATS} == {n: getattr(floats, n) for n in FLOATS}
-    assert LANES % vectors.LANES == 0
-    assert LANES == sums.LANES
+    assert WIDTH % vectors.LANES == 0
 
 
 def _run(program: str, **environment: str) -> str:
@@ -337,8 +339,31 @@ def test_the_kernels_work_where_no_cache_can_be_written(tmp_path: Path) -> None:
     blocked.write_text("no folder")
     program = (
         "import numba.core.caching as c; c.CacheImpl._locator_classes = [c.UserProvidedCacheLocator]\n"
-        "from agentmerge.kernels import cpu, counting; cpu.warm_up_folds()\n"
-        "print(counting.count.stats.cache_path)"
+        "from agentmerge.kernels.cpu.loops.count import count\n"
+        "print(count.load().stats.cache_path)"
     )
     assert _run(program).strip() == "None"
-    assert _run("from agentmerge.kernels import cpu; cpu.warm_up_folds()", NUMBA_CACHE_DIR=str(blocked / "x")) == ""
+    assert _run("from agentmerge.kernels import cpu; cpu.load('count')", NUMBA_CACHE_DIR=str(blocked / "x")) == ""
+
+
+def test_a_second_process_loads_every_loop_from_the_cache(tmp_path: Path) -> None:
+    """The template's copies too: two formulas, and the loop that reads, whose file lies elsewhere."""
+    program = (
+        "from agentmerge.files import pread\n"
+        "from agentmerge.kernels.cpu.loops import count\n"
+        "from agentmerge.kernels.cpu.loops.formulas import given, linear\n"
+        "loops = [pread.read, count.integrity, given.merge, linear.merge]\n"
+        "print(*(sum(loop.load().stats.cache_hits.values()) for loop in loops))"
+    )
+    assert _run(program, NUMBA_CACHE_DIR=str(tmp_path)).split() == ["0"] * 4
+    assert _run(program, NUMBA_CACHE_DIR=str(tmp_path)).split() == ["1"] * 4
+
+
+def test_where_numba_may_not_compile_the_definitions_run() -> None:
+    program = (
+        "from agentmerge.kernels import choose\n"
+        "from agentmerge.testing import random_stack\n"
+        "from agentmerge.files.reading import supported\n"
+        "print(choose(random_stack(0)), supported())"
+    )
+    assert _run(program, NUMBA_DISABLE_JIT="1").strip() == "None False"

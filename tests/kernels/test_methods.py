@@ -12,16 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentmerge import kernels
 from agentmerge.engine.blocks import merge_stack
 from agentmerge.errors import DataError
-from agentmerge.kernels import cpu
 from agentmerge.methods.base import Context, MergeMethod, before_merging, while_merging
+from agentmerge.methods.kernel import CACHED, in_parts, merge_by_kernels
 from agentmerge.methods.registry import resolve_method
-from agentmerge.survey.fused import observe
+from agentmerge.survey.observe import observe
 from agentmerge.survey.rounding import Rounding, observe_rounding
 from agentmerge.survey.statistic import Statistic, Survey
-from agentmerge.survey.sums import TreeSums
-from agentmerge.tensors import DTYPES, Block, Cast, Stack
+from agentmerge.survey.sums import TreeSums, TreeSumsOf
+from agentmerge.tensors import DTYPES, Block, Cast, Stack, TensorSpec
 from agentmerge.testing import assert_same_bits, random_stack
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Plain(MergeMethod):
 @contextmanager
 def definitions() -> Iterator[None]:
     """With every kernel switched off."""
-    with patch.object(cpu, "supports", lambda *_, **__: False), np.errstate(all="ignore"):
+    with patch.object(kernels, "choose", lambda *_: None), np.errstate(all="ignore"):
         yield
 
 
@@ -139,7 +140,9 @@ def plain(answer: Any) -> Any:
 
 def assert_same_answer(statistic: Statistic[Any], stack: Stack, expected: Any) -> None:
     with np.errstate(all="ignore"):
-        found = statistic.fused(stack)
+        backend = kernels.choose(stack)
+        assert backend is not None
+        found = statistic.kernel(stack, backend)
     assert found is not None or stack.base.size == 0
     assert plain(observe([statistic], stack)[statistic]) == plain(expected)
 
@@ -172,7 +175,7 @@ def assert_kernels_fit(case: Case, cast: Cast) -> None:
     try:
         survey = folded(case)
         with np.errstate(all="ignore"):
-            counts = case.method.fused(stack, survey, cast, out)
+            counts = merge_by_kernels(case.method, stack, survey, cast, out)
     except DataError:  # calibrate, where the merge moves away from what the agents learned
         return
     expected, expected_counts = defined(case, survey, cast)
@@ -181,8 +184,10 @@ def assert_kernels_fit(case: Case, cast: Cast) -> None:
     for question in while_merging(case.method.ask(survey)):
         with definitions():
             kept = question.observe(stack, expected.astype(np.float32), expected, cast)
+        backend = kernels.choose(stack, cast.dtype)
+        assert backend is not None
         with np.errstate(all="ignore"):
-            assert plain(question.fused(stack, out)) == plain(kept)
+            assert plain(question.kernel(stack, out, backend)) == plain(kept)
 
 
 @pytest.mark.parametrize("agents", [1, 17, 64])
@@ -199,6 +204,52 @@ def test_every_kernel_equals_its_definition(case: Case, dtype: str, rounding: An
     assert_kernels_fit(case, Cast(dtype, rounding, seed=3))
 
 
+def test_a_method_that_must_see_a_tensor_whole_does_so_inside_of_wrappers() -> None:
+    """Its retention is folded over whole tensors, with kernels and without, dropped or not."""
+    random, n = np.random.default_rng(0), 400 * 400
+    base = (random.standard_normal(n) * 0.02).astype(DTYPES["BF16"])
+    agents = tuple((base + random.standard_normal(n) * 1e-3).astype(DTYPES["BF16"]) for _ in range(2))
+    spec = TensorSpec("model.layers.0.mlp.up_proj.weight", "BF16", (400, 400))
+    stack = Stack(Block(spec, 0, n), base, agents, ("a", "b"))
+    for wrappers in (({"name": "calibrate"},), ({"name": "dare", "seed": 1}, {"name": "calibrate"})):
+        method = wrapped(wrappers, {"name": "wudi", "steps": 2}, "a")
+        survey = before(method, stack)
+        (question,) = before_merging(method.ask(survey))
+        with np.errstate(all="ignore"):
+            expected = plain(question.observe(stack))
+        assert plain(observe([question], stack)[question]) == expected
+        with definitions():
+            assert plain(observe([question], stack)[question]) == expected
+
+
+def before(method: MergeMethod, stack: Stack) -> Survey:
+    """All answers but the last."""
+    survey = Survey()
+    while not isinstance((asked := before_merging(method.ask(survey)))[0].answers, TreeSumsOf):
+        for statistic in asked:
+            survey.add(statistic, stack.block.tensor.name, statistic.observe(stack))
+    return survey
+
+
+def test_kernels_of_parts_come_one_after_another_and_a_missing_one_is_an_error() -> None:
+    stack, seen = random_stack(0, elements=2 * CACHED + 5), []
+
+    def given(part: Stack) -> Any:
+        seen.append(part.block.start)
+        return (part,)
+
+    made = in_parts(stack, given)
+    assert made is not None
+    assert len([*made]) == 3
+    assert seen == [0, CACHED, 2 * CACHED]
+    seen.clear()
+    next(iter(in_parts(stack, given) or ()))
+    assert seen == [0]
+    assert in_parts(stack, lambda part: None) is None
+    with pytest.raises(TypeError):
+        list(in_parts(stack, lambda part: None if part.block.start else (part,)) or ())  # type: ignore[arg-type,return-value]
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 @given(cases())
@@ -210,6 +261,6 @@ def test_what_has_no_kernel_is_cast_and_counted_by_one(dtype: str, rounding: Any
         expected = cast.apply(merged, stack.block.tensor.name, stack.block.start)
         counts = observe_rounding(stack, merged, expected, cast, 1e-5)
     out = np.full(stack.base.size, 7, DTYPES[dtype])
-    answers = merge_stack(Plain(), stack, survey, cast, out)
+    answers = merge_stack(Plain(), stack, survey, cast, out, (Rounding(),))
     assert_same_bits(out, expected, "stored")
     assert answers == {Rounding(1e-5): counts}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from agentmerge.kernels import cpu
+from agentmerge import kernels
 from agentmerge.tensors import Block, Stack, TensorSpec, as_float32
 from agentmerge.testing import read_checkpoint, survey_of
 
@@ -28,7 +28,7 @@ def not_waiting(unsynced: None) -> None:
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once with the compiled kernels, once with the numpy definitions in their place."""
     if request.param == "definitions":
-        monkeypatch.setattr(cpu, "supports", lambda *_, **__: False)
+        monkeypatch.setattr(kernels, "choose", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ from agentmerge.methods.dare import Dare
 from agentmerge.methods.ram import Ram
 from agentmerge.methods.registry import known_methods, resolve_method
 from agentmerge.randomness import random_bits, stream_key
+from agentmerge.survey.full.question import Energy
 from agentmerge.survey.overlap import Overlap, OverlapCounts
-from agentmerge.survey.profile import Energy
 from agentmerge.testing import read_checkpoint
 
 if TYPE_CHECKING:

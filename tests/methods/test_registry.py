@@ -319,7 +319,7 @@ def test_rules_with_settings_of_their_own_keep_the_contract() -> None:
 
 
 def test_a_method_without_a_kernel_keeps_the_contract() -> None:
-    assert Halfway().fused(random_stack(0), survey_of(Halfway(), []), None, np.zeros(1)) is None  # type: ignore[arg-type]
+    assert Halfway().kernel(random_stack(0), survey_of(Halfway(), [])) is None
     assert_contract(Halfway())
 
 

@@ -66,7 +66,7 @@ class Outer(Wrapper):
 
 
 def test_the_hooks_are_those_of_the_house() -> None:
-    assert list(HOOKS) == ["bind", "reads", "overlap", "work", "ask", "merge", "fused", "told", "dilution"]
+    assert list(HOOKS) == ["bind", "reads", "overlap", "work", "ask", "merge", "loops", "kernel", "told", "dilution"]
 
 
 @pytest.mark.parametrize("name", HOOKS.keys() - {"bind"})
@@ -89,7 +89,7 @@ def test_binding_binds_the_inner_method() -> None:
 @pytest.mark.parametrize("name", ["dare", "calibrate"])
 def test_the_wrappers_override_only_what_differs(name: str) -> None:
     """What they say nothing of comes from Wrapper, so that it can't be lost."""
-    expected = {"dare": {"bind"}, "calibrate": set()}[name] | {"ask", "merge", "fused", "told", "dilution"}
+    expected = {"dare": {"bind"}, "calibrate": set()}[name] | {"ask", "merge", "loops", "kernel", "told", "dilution"}
     assert vars(type(resolve_method(name))).keys() & HOOKS.keys() == expected
 
 

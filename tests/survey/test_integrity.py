@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.survey.fused import observe
 from agentmerge.survey.integrity import MIX, Integrity, fingerprint, fingerprint_key
+from agentmerge.survey.observe import observe
 from agentmerge.survey.overlap import Overlap
 from agentmerge.tensors import LEAF, Block, Stack
 from agentmerge.testing import random_stack
@@ -65,7 +65,7 @@ def test_any_division_gives_the_same(edges: list[int], seed: int) -> None:
     for a, b in reversed(list(itertools.pairwise(ends))):
         agents = tuple(agent[a:b] for agent in stack.agents)
         found = Integrity().observe(Stack(Block(stack.block.tensor, a, b), stack.base[a:b], agents, stack.names))
-        total = found if total is None else Integrity().combine(total, found)
+        total = found if total is None else Integrity().answers.combine(total, found)
     assert total == whole
 
 
@@ -91,13 +91,13 @@ def test_the_name_of_the_tensor_is_part_of_the_fingerprint() -> None:
 
 def test_answers_survive_json_to_the_last_bit() -> None:
     answer = Integrity().observe(random_stack(1, non_finite=True))
-    assert Integrity().decode(json.loads(json.dumps(Integrity().encode(answer)))) == answer
+    assert Integrity().answers.decode(json.loads(json.dumps(Integrity().answers.encode(answer)))) == answer
     assert answer.fingerprint.dtype == np.uint64
 
 
 def test_answers_with_the_smallest_difference_are_not_equal() -> None:
     answer = Integrity().observe(random_stack(1))
-    other = Integrity().decode(Integrity().encode(answer))
+    other = Integrity().answers.decode(Integrity().answers.encode(answer))
     other.fingerprint[1] += np.uint64(1)
     assert answer != other
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.kernels import cpu
+from agentmerge import kernels
 from agentmerge.survey.magnitude import (
     EVERYWHERE,
     LOW_BITS,
@@ -44,10 +44,10 @@ def stack_of(tau: Array, name: str = "w") -> Stack:
 def kth(pieces: list[Stack], k: int) -> list[tuple[float, int]]:
     """Per agent the k-th smallest magnitude and how many elements have it, by the two folds."""
     high = MagnitudeHigh()
-    first = reduce(high.combine, map(high.observe, pieces))
+    first = reduce(high.answers.combine, map(high.observe, pieces))
     chosen = [ranked(found, k) for found in first]
     low = MagnitudeLow(((EVERYWHERE, tuple(key for key, _ in chosen)),))
-    second = reduce(low.combine, map(low.observe, pieces))
+    second = reduce(low.answers.combine, map(low.observe, pieces))
     result = []
     for (key, rank), found in zip(chosen, second, strict=True):
         rest, _ = ranked(found, rank)
@@ -80,7 +80,7 @@ def test_every_rank_and_any_division_agree_with_sorting(
 @pytest.mark.parametrize("k", [1, 1000, 4000, 3 * LEAF + 5])
 def test_bfloat16_agents_with_many_equal_magnitudes(k: int, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr(cpu, "supports", lambda *_, **__: False)
+        monkeypatch.setattr(kernels, "choose", lambda *_: None)
     stack = random_stack(1, elements=3 * LEAF + 5, dtypes=("BF16",))
     pieces = list(stack.pieces(LEAF))
     for row, (found, equal) in zip(np.abs(stack.task_vectors()), kth(pieces, k), strict=True):
@@ -134,6 +134,6 @@ def test_answers_per_tensor_are_kept_where_asked() -> None:
 def test_json_keeps_the_counts() -> None:
     for question in (MagnitudeHigh(), MagnitudeLow(((EVERYWHERE, (0, 0, 0)),))):
         answer = question.observe(random_stack(0, elements=500))
-        again = question.decode(json.loads(json.dumps(question.encode(answer))))
+        again = question.answers.decode(json.loads(json.dumps(question.answers.encode(answer))))
         for mine, other in zip(answer, again, strict=True):
             np.testing.assert_array_equal(mine, other)

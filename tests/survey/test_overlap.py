@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.survey.fused import observe
 from agentmerge.survey.integrity import Integrity
+from agentmerge.survey.observe import observe
 from agentmerge.survey.overlap import Overlap, OverlapCounts, changed_mask
 from agentmerge.tensors import LEAF, Block, Stack
 from agentmerge.testing import random_stack
@@ -79,23 +79,23 @@ def test_any_division_taken_in_any_order_gives_the_same(seed: int, edges: list[i
     order.shuffle(answers)  # type: ignore[attr-defined]
     total = answers[0]
     for answer in answers[1:]:
-        total = question.combine(total, answer)
+        total = question.answers.combine(total, answer)
     assert total == whole
 
 
 def test_combine_is_associative_and_commutative() -> None:
     question = Overlap()
     a, b, c = (question.observe(random_stack(seed, elements=300)) for seed in range(3))
-    left = question.combine(question.combine(a, b), c)
-    assert left == question.combine(a, question.combine(b, c))
-    assert question.combine(a, b) == question.combine(b, a)
+    left = question.answers.combine(question.answers.combine(a, b), c)
+    assert left == question.answers.combine(a, question.answers.combine(b, c))
+    assert question.answers.combine(a, b) == question.answers.combine(b, a)
     assert left != a
 
 
 def test_answers_survive_json() -> None:
     question = Overlap()
     answer = question.observe(random_stack(4))
-    assert question.decode(json.loads(json.dumps(question.encode(answer)))) == answer
+    assert question.answers.decode(json.loads(json.dumps(question.answers.encode(answer)))) == answer
 
 
 def test_the_words_follow_from_the_counts() -> None:

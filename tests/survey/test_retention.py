@@ -60,5 +60,5 @@ def test_any_division_gives_the_same_bits_and_json_keeps_them() -> None:
     for piece in reversed(list(stack.pieces(LEAF))):
         part = merged[piece.block.start : piece.block.stop]
         survey.add(statistic, "w", statistic.observe(piece, part, part, Cast("F32")))
-    again = statistic.decode(json.loads(json.dumps(statistic.encode(survey.total(statistic)))))
+    again = statistic.answers.decode(json.loads(json.dumps(statistic.answers.encode(survey.total(statistic)))))
     assert retentions(again) == retentions(survey.total(statistic)) == retentions(whole)

@@ -99,12 +99,14 @@ def test_combine_adds_and_is_commutative_and_associative() -> None:
         RoundingCounts(*(rng.integers(0, 9, 3) for _ in range(4)), int(rng.integers(9)), int(rng.integers(9)))
         for _ in range(3)
     )
-    assert question.combine(a, b) == question.combine(b, a)
-    assert question.combine(question.combine(a, b), c) == question.combine(a, question.combine(b, c))
-    assert question.combine(a, RoundingCounts.zero(3)) == a
+    assert question.answers.combine(a, b) == question.answers.combine(b, a)
+    assert question.answers.combine(question.answers.combine(a, b), c) == question.answers.combine(
+        a, question.answers.combine(b, c)
+    )
+    assert question.answers.combine(a, RoundingCounts.zero(3)) == a
 
 
 def test_answers_survive_json() -> None:
     question = Rounding(0.5)
     answer = RoundingCounts(*(np.arange(3) + i for i in range(4)), 5, 6)
-    assert question.decode(json.loads(json.dumps(question.encode(answer)))) == answer
+    assert question.answers.decode(json.loads(json.dumps(question.answers.encode(answer)))) == answer

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from agentmerge.survey.answers import Answers
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.overlap import Overlap
@@ -18,15 +19,8 @@ from agentmerge.tensors import Block, Stack, TensorSpec
 from agentmerge.testing import random_stack
 
 
-@dataclass(frozen=True)
-class Largest(Statistic[float]):
-    """The largest number of the base; a question that a plug-in could ask."""
-
-    power: int = 1
-    per_tensor: ClassVar[bool] = True
-
-    def observe(self, stack: Stack) -> float:
-        return float(np.abs(stack.base.astype(np.float32)).max(initial=0)) ** self.power
+class Maximum(Answers[float]):
+    """Answers are the largest of several numbers."""
 
     def combine(self, left: float, right: float) -> float:
         return max(left, right)
@@ -38,6 +32,18 @@ class Largest(Statistic[float]):
         return float(data)
 
 
+@dataclass(frozen=True)
+class Largest(Statistic[float]):
+    """The largest number of the base; a question that a plug-in could ask."""
+
+    power: int = 1
+    per_tensor: ClassVar[bool] = True
+    answers: ClassVar[Answers[float]] = Maximum()
+
+    def observe(self, stack: Stack) -> float:
+        return float(np.abs(stack.base.astype(np.float32)).max(initial=0)) ** self.power
+
+
 def test_keys_name_the_class_and_every_setting() -> None:
     questions = [
         *(Overlap(), Overlap(1e-4), Overlap(0.1), Integrity(), Rounding(), Rounding(1e-4), Copied()),
@@ -45,6 +51,29 @@ def test_keys_name_the_class_and_every_setting() -> None:
     ]
     assert len({question.key for question in questions}) == len(questions)
     assert Overlap().key == Overlap(1e-5).key == 'Overlap {"threshold": 1e-05}'
+
+
+def test_questions_of_plug_ins_carry_their_module() -> None:
+    """Two classes of one name share no answers, and the keys of our own stay as they were written before."""
+    one, other = (dataclass(frozen=True)(type("Largest", (Largest,), {"__module__": m})) for m in ("one", "other"))
+    assert one().key == 'one.Largest {"power": 1}'
+    assert other().key == 'other.Largest {"power": 1}'
+    assert Largest().key.startswith(f"{Largest.__module__}.Largest ")
+    assert Integrity().key == "Integrity {}"
+
+
+def test_a_survey_seen_through_a_lens_answers_the_question_behind() -> None:
+    survey = Survey()
+    survey.add(Largest(2), "a", 9.0)
+    view = survey.seen_through(lambda question: Largest(2) if question == Largest() else question)
+    assert view.total(Largest()) == view.at("a", Largest()) == 9.0
+    assert view.knows(Largest(2))
+    assert not survey.knows(Largest())
+    survey.add(Largest(2), "b", 10.0)  # not a copy
+    assert view.every(Largest()) == {"a": 9.0, "b": 10.0}
+    twice = view.seen_through(lambda question: Largest() if question == Largest(3) else question)
+    assert twice.total(Largest(3)) == 10.0
+    assert (survey.derived("it", lambda: 1), view.derived("it", lambda: 2)) == (1, 2)
 
 
 def test_equal_questions_are_one_key_of_a_dictionary() -> None:
@@ -102,5 +131,5 @@ def test_copied_counts_the_elements_whose_bytes_differ() -> None:
     stack = Stack(Block(TensorSpec("ids", "I64", (3,)), 0, 3), base, agents, ("a", "b", "c"))
     answer = Copied().observe(stack)
     assert answer == (0, 2, 3)
-    assert Copied().combine(answer, (1, 1, 1)) == (1, 3, 4)
-    assert Copied().decode(json.loads(json.dumps(Copied().encode(answer)))) == answer
+    assert Copied().answers.combine(answer, (1, 1, 1)) == (1, 3, 4)
+    assert Copied().answers.decode(json.loads(json.dumps(Copied().answers.encode(answer)))) == answer

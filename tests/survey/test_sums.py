@@ -12,17 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.survey.sums import LANES, SumsOverLeaves, TreeSums, leaf_sums, tree_sums
-from agentmerge.tensors import LEAF
+from agentmerge.survey.sums import TreeSums, TreeSumsOf, leaf_sums, tree_sums
+from agentmerge.tensors import LEAF, RUNNING
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Array
 
-SIZES = [0, 1, 63, LANES, LEAF - 1, LEAF, LEAF + 1, 7 * LEAF + 5, 8 * LEAF]
-
-
-class Answers(SumsOverLeaves):
-    """SumsOverLeaves asks nothing by itself; this gives it a name."""
+SIZES = [0, 1, 63, RUNNING, LEAF - 1, LEAF, LEAF + 1, 7 * LEAF + 5, 8 * LEAF]
 
 
 def numbers(seed: int, elements: int, rows: int = 2) -> Array:
@@ -36,9 +32,9 @@ def by_recursion(values: Array) -> float:
     """The head of sums.py for one row: fold the lanes of each leaf in halves, then join neighbouring nodes."""
     leaves = []
     for start in range(0, values.size, LEAF):
-        lanes = [0.0] * LANES
+        lanes = [0.0] * RUNNING
         for i, value in enumerate(values[start : start + LEAF].tolist()):
-            lanes[i % LANES] += value
+            lanes[i % RUNNING] += value
         while len(lanes) > 1:
             lanes = [a + b for a, b in zip(lanes[: len(lanes) // 2], lanes[len(lanes) // 2 :], strict=True)]
         leaves.append(lanes[0])
@@ -76,7 +72,7 @@ def test_any_division_at_leaf_edges_in_any_order_gives_identical_bits(
     order.shuffle(parts)
     while len(parts) > 1:  # in any tree of combinations, not from one end only
         left, right = parts.pop(order.randrange(len(parts))), parts.pop(order.randrange(len(parts)))
-        parts.append(Answers.combine(None, left, right))  # type: ignore[arg-type]
+        parts.append(TreeSumsOf().combine(left, right))
     if parts:
         whole = tree_sums(values, "w", 0)
         assert parts[0] == whole
@@ -96,7 +92,7 @@ def test_the_sum_is_near_the_exact_one(seed: int, elements: int) -> None:
 @settings(max_examples=20, deadline=None)
 def test_json_keeps_every_bit(seed: int, elements: int) -> None:
     sums = tree_sums(numbers(seed, elements), "w", 0) + tree_sums(numbers(seed + 1, LEAF + 7) * 1e-310, "v", 0)
-    again = Answers.decode(None, json.loads(json.dumps(Answers.encode(None, sums))))  # type: ignore[arg-type]
+    again = TreeSumsOf().decode(json.loads(json.dumps(TreeSumsOf().encode(sums))))
     assert again == sums
     assert again.total().tobytes() == sums.total().tobytes()
 

@@ -9,7 +9,7 @@ import numpy as np
 from agentmerge.analysis.rows import DilutionRow, RescaleRow, SurvivalRow
 from agentmerge.methods.ram import linear_scales
 from agentmerge.methods.registry import resolve_method
-from agentmerge.survey.profiling import OUTPUTS
+from agentmerge.survey.full.definitions import OUTPUTS
 
 if TYPE_CHECKING:
     from agentmerge.analysis.measured import Measured

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agentmerge.methods.base import MergeMethod
-    from agentmerge.survey.profile import Profile
+    from agentmerge.survey.full.question import Profile
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import TensorSpec
 

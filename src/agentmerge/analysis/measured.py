@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentmerge.survey.full.question import ProfileCounts
 from agentmerge.survey.modules import Module, module_of
-from agentmerge.survey.overlap import Overlap
-from agentmerge.survey.profile import ProfileCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agentmerge.survey.full.question import Energy, Groups
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy, Groups
     from agentmerge.tensors import Array
 
 
@@ -45,7 +44,7 @@ class Measured:
         found: dict[Module, OverlapCounts] = {}
         for name, counts in self.tensors.items():
             module = module_of(name)
-            found[module] = Overlap().combine(found[module], counts) if module in found else counts
+            found[module] = found[module] + counts if module in found else counts
         return found
 
     @cached_property

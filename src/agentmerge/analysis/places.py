@@ -9,8 +9,8 @@ import numpy as np
 from agentmerge.analysis.chance import against_chance
 from agentmerge.analysis.measured import Measured
 from agentmerge.analysis.rows import BinPairRow, BinRow, ModuleRow, PairRow, share
+from agentmerge.survey.full.definitions import pairs
 from agentmerge.survey.modules import ORDER, in_order
-from agentmerge.survey.profiling import pairs
 
 if TYPE_CHECKING:
     from agentmerge.survey.modules import Module

@@ -8,7 +8,8 @@ import numpy as np
 
 from agentmerge.analysis.chance import expected_exactly
 from agentmerge.analysis.rows import AgentRow, LostRow, StepRow, SurvivalRow, share
-from agentmerge.survey.profiling import MAGNITUDE_SHIFT, MULTIPLIERS, OUTPUTS, SCALED_DOWN
+from agentmerge.kernels.arguments import MAGNITUDE_SHIFT
+from agentmerge.survey.full.definitions import MULTIPLIERS, OUTPUTS, SCALED_DOWN
 
 if TYPE_CHECKING:
     from agentmerge.analysis.measured import Measured

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agentmerge import kernels
 from agentmerge.errors import DataError
 from agentmerge.files.positional import PAGE, aligned_empty
-from agentmerge.kernels.call import GIVEN, Rule
-from agentmerge.methods.kernel import merge_by
+from agentmerge.kernels import Kernel, formulas
+from agentmerge.methods.kernel import run, sees_whole
 from agentmerge.sources.together import read_blocks
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.rounding import Rounding, RoundingCounts
@@ -137,30 +138,30 @@ def merge_stack(
     """
     rounding, *asked = after
     with np.errstate(all="ignore"):
-        if (answers := _fused(method, stack, survey, cast, out, after)) is not None:
+        if (answers := _by_kernels(method, stack, survey, cast, out, after)) is not None:
             return answers
-        reach = method.work(stack.block.tensor, len(stack.agents)).reach
-        whole = method.merge(stack, survey) if reach == "tensor" else None
+        whole = method.merge(stack, survey) if sees_whole(method, stack) else None
         answers = {rounding: RoundingCounts.zero(len(stack.agents))}
         for piece in stack.pieces():
             part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)
             result = method.merge(piece, survey) if whole is None else whole[part]
             found = _stored(piece, result, cast, out[part], rounding, asked)
-            answers = {q: q.combine(answers[q], found[q]) if q in answers else found[q] for q in found}
+            answers = {q: q.answers.combine(answers[q], found[q]) if q in answers else found[q] for q in found}
         return answers
 
 
-def _fused(
+def _by_kernels(
     method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array, after: Sequence[Any]
 ) -> Answers | None:
     """All of it by kernels; None where one of them is lacking."""
     rounding, *asked = after
-    counts = method.fused(stack, survey, cast, out)
-    if counts is None:
+    backend = kernels.choose(stack, cast.dtype)
+    made = None if backend is None else method.kernel(stack, survey)
+    if backend is None or made is None:
         return None
-    answers: Answers = {rounding: counts}
+    answers: Answers = {rounding: run(backend, made, stack, cast, out)}
     for question in asked:
-        if (answer := question.fused(stack, out)) is None:
+        if (answer := question.kernel(stack, out, backend)) is None:
             return None
         answers[question] = answer
     return answers
@@ -168,8 +169,11 @@ def _fused(
 
 def _stored(stack: Stack, result: Array, cast: Cast, out: Array, rounding: Any, asked: Sequence[Any]) -> Answers:
     """Cast what a method merged into `out` and count; the same for every method."""
-    counts = merge_by(Rule(GIVEN, threshold=rounding.threshold), stack, cast, out, (result,))
-    if counts is None:
+    given = replace(stack, extra={"merged": (result,)})
+    if result.dtype == np.float32 and (backend := kernels.choose(given, cast.dtype)) is not None:
+        kernel = Kernel("given", formulas.Given(rounding.threshold), given, (result,))
+        counts = run(backend, [kernel], stack, cast, out)
+    else:
         out[:] = cast.apply(result, stack.block.tensor.name, stack.block.start)
         if cast.dtype == "F64" and stack.base.dtype == np.float64:  # float32 can't hold the base's own bits
             same = result == as_float32(stack.base)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from agentmerge import kernels
 from agentmerge.files import reading
-from agentmerge.kernels import cpu, profiles
+from agentmerge.kernels import cpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from agentmerge.methods.base import MergeMethod
     from agentmerge.progress import Watch
 
 PATIENCE = 1.0
@@ -42,21 +44,18 @@ class Compiling:
             self._error = error
 
 
-def kernels_for(*, merging: bool, full: bool) -> Callable[[], None]:
+def kernels_for(methods: Iterable[MergeMethod], *, full: bool) -> Callable[[], None]:
     """What loads the kernels of a run.
 
     Args:
-        merging: whether it merges, or only reads.
+        methods: that merge; none where nothing is merged.
         full: whether the full probe's questions are asked.
     """
+    loops = dict.fromkeys(loop for method in methods for loop in method.loops)
 
     def load() -> None:
-        reading.warm_up()
-        if merging:
-            cpu.warm_up()
-        else:
-            cpu.warm_up_folds()
-        if full:
-            profiles.warm_up()
+        if kernels.compiling():
+            reading.load()
+            cpu.load("count", *loops, *(("full",) if full else ()))
 
     return load

@@ -48,7 +48,8 @@ class Ledger:
         ranges, combined = self._fresh.setdefault(name, ([], {}))
         ranges.append((block.start, block.stop))
         for question, answer in answers.items():
-            combined[question] = question.combine(combined[question], answer) if question in combined else answer
+            add = question.answers.combine
+            combined[question] = add(combined[question], answer) if question in combined else answer
 
     def flush(self) -> None:
         """Commit what was added since the last time."""
@@ -63,11 +64,12 @@ class Ledger:
         return joined(self._done.get(name, ()))
 
     def _entry(self, name: str, ranges: list[tuple[int, int]], answers: Answers) -> dict[str, Any]:
-        encoded = {question.key: question.encode(answer) for question, answer in answers.items()}
+        encoded = {question.key: question.answers.encode(answer) for question, answer in answers.items()}
         return {"phase": self.phase, "tensor": name, "ranges": joined(ranges), "answers": encoded}
 
     def _restore(self, entry: Mapping[str, Any]) -> None:
-        answers = {self._questions[key]: self._questions[key].decode(data) for key, data in entry["answers"].items()}
+        found = [(self._questions[key], data) for key, data in entry["answers"].items()]
+        answers = {question: question.answers.decode(data) for question, data in found}
         self._keep(entry["tensor"], [(start, stop) for start, stop in entry["ranges"]], answers)
 
     def _keep(self, name: str, ranges: list[tuple[int, int]], answers: Answers) -> None:

@@ -66,7 +66,7 @@ def merge_all(
     """
     watch, started = watch or Silent(), time.time()
     first, *others = recipes.values()
-    kernels = Compiling(kernels_for(merging=True, full=beside is not nothing))
+    kernels = Compiling(kernels_for([recipe.method for recipe in recipes.values()], full=beside is not nothing))
     with planned(first) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
@@ -142,7 +142,7 @@ def probe_one(
         MergeError: whatever the user can mend.
     """
     watch, started = watch or Silent(), time.time()
-    kernels = Compiling(kernels_for(merging=False, full=beside is not nothing))
+    kernels = Compiling(kernels_for([], full=beside is not nothing))
     with planned(recipe) as plan:
         runner, survey = runner or RUNNERS[recipe.run.runner](), Survey()
         reading = probe(plan, survey, beside)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentmerge.analysis.measured import sample_of
 from agentmerge.methods.base import before_merging, while_merging
 from agentmerge.survey.copied import Copied
+from agentmerge.survey.full.question import Profile
 from agentmerge.survey.integrity import Integrity
-from agentmerge.survey.profile import Profile
-from agentmerge.survey.regions import RegionRetention
+from agentmerge.survey.retention import RegionRetention
 from agentmerge.survey.rounding import Rounding
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from agentmerge.errors import Note, shortened
 from agentmerge.record import AgentRetention, AgentRounding, CopiedTensor, MergeRecord, SurveySummary, Tensors
 from agentmerge.sidefiles.output import output_facts
 from agentmerge.survey.copied import Copied
-from agentmerge.survey.profile import Profile
-from agentmerge.survey.regions import RegionRetention, region_retentions
+from agentmerge.survey.full.question import Profile
+from agentmerge.survey.retention import RegionRetention, region_retentions
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _all_rounding(plan: Plan, after: Survey) -> RoundingCounts:
     total = RoundingCounts.zero(len(plan.names))
     for rule in rules:
         if after.knows(rule):
-            total = rule.combine(total, after.total(rule))
+            total += after.total(rule)
     return total
 
 

@@ -10,7 +10,7 @@ from agentmerge.engine.blocks import copied, merged, read_rows, stacked
 from agentmerge.engine.estimate import block_size, blocks
 from agentmerge.engine.ledger import Ledger, gaps
 from agentmerge.engine.verdicts import check_block
-from agentmerge.survey.fused import observe
+from agentmerge.survey.observe import observe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -51,7 +51,7 @@ def check_fingerprint(plan: Plan, found: IntegrityCounts) -> None:
     if path is None:
         return
     with _readable(path):
-        saved = Integrity().decode(ProbeRecord.load(path).answers[Integrity().key]["total"])
+        saved = Integrity().answers.decode(ProbeRecord.load(path).answers[Integrity().key]["total"])
     bad = np.nonzero(saved.fingerprint != found.fingerprint)[0]
     if bad.size:
         names = ", ".join(("base", *plan.names)[i] for i in bad)

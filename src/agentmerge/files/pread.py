@@ -1,4 +1,4 @@
-"""The compiled loop of reading.py. Importing it compiles or loads it."""
+"""The compiled loop of reading.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import types
 
-from agentmerge.kernels.vectors import INTS, compiled
+from agentmerge.kernels.cpu.loops.compiled import compiled
+from agentmerge.kernels.cpu.loops.signatures import INTS
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Array

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from agentmerge.kernels import compiling
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
@@ -39,8 +41,8 @@ class Extent:
 
 
 def supported() -> bool:
-    """Whether this system has the calls that the compiled code makes."""
-    return hasattr(os, "pread") and hasattr(os, "posix_fadvise") and sys.maxsize > 2**32
+    """Whether numba compiles here, and this system has the calls that the compiled code makes."""
+    return compiling() and hasattr(os, "pread") and hasattr(os, "posix_fadvise") and sys.maxsize > 2**32
 
 
 def fill(arrays: Sequence[Array], extents: Sequence[Sequence[Extent]], ahead: Iterable[Extent] = ()) -> int:
@@ -78,10 +80,12 @@ def fill(arrays: Sequence[Array], extents: Sequence[Sequence[Extent]], ahead: It
     return sum(end <= done for end in ends)
 
 
-def warm_up() -> None:
+def load() -> None:
     """Compile it, or load it from numba's cache, where this system has what it needs."""
     if supported():
-        from agentmerge.files import pread  # noqa: F401
+        from agentmerge.files import pread
+
+        pread.read.load()
 
 
 class _Descriptors:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agentmerge.errors import Note, Problem
+    from agentmerge.kernels import Kernel
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Foldable, Survey
-    from agentmerge.tensors import Array, Cast, Stack, TensorSpec
+    from agentmerge.tensors import Array, Stack, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,16 @@ class MergeMethod(Settings, ABC):
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The merged elements of one stack: pure, float32 [n], the definition in numpy."""
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
-        """Merge, cast into `out` and count the rounding in one pass; None when no kernel fits this stack.
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """The compiled loops that `kernel` names, to make them ready early; what is missing is compiled when called."""
+        return ("given",)
 
-        A kernel is an optimisation: it equals `merge`, `Cast.apply` and `observe_rounding` bit for bit.
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
+        """Compiled loops that cover the stack in order; None where the method has none for it.
+
+        A kernel is an optimisation: it equals `merge`, `Cast.apply` and `observe_rounding` bit for bit. Which backend
+        runs it, and whether the dtypes fit one, is not asked here.
         """
         return None
 

@@ -21,22 +21,23 @@ import numpy as np
 from pydantic import Field
 
 from agentmerge.errors import DataError, Note
-from agentmerge.kernels.call import STRETCHED, Rule
+from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, added, before_merging
-from agentmerge.methods.kernel import PIECE, in_pieces, merge_by
+from agentmerge.methods.kernel import CACHED, in_parts, merge_by_kernels, sees_whole
 from agentmerge.methods.wrapper import Wrapper
-from agentmerge.survey.retention import StoredRetention, mean_retention, retention_by_kernel, retention_sums, retentions
+from agentmerge.survey.retention import StoredRetention, mean_retention, retention_by, retention_sums, retentions
 from agentmerge.survey.statistic import Statistic, Survey
-from agentmerge.survey.sums import SumsOverLeaves, TreeSums
-from agentmerge.tensors import Cast, as_float32
+from agentmerge.survey.sums import TreeSums, TreeSumsOf
+from agentmerge.tensors import LEAF, Cast, as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from agentmerge.kernels import Backend
     from agentmerge.methods.base import MergeMethod, Told
+    from agentmerge.survey.answers import Answers
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Foldable
     from agentmerge.tensors import Array, Stack, TensorSpec
 
@@ -67,16 +68,20 @@ class Calibrate(Wrapper):
         update = super().merge(stack, survey) - as_float32(stack.base)
         return added(stack.base, np.float32(self.scale(survey)) * update)
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
-        """The inner method's kernel, then the scale and the cast by another, piece by piece."""
-        threshold, scale = self.overlap.threshold, self.scale(survey)
-        rule = Rule(STRETCHED, threshold=threshold, scale=scale)
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """The inner method's, and what scales."""
+        return (*self.then.loops, "stretched")
 
-        def fused(piece: Stack, part: Array) -> RoundingCounts | None:
-            merged = inner_merge(self.then, piece, survey)
-            return None if merged is None else merge_by(rule, piece, cast, part, (merged,))
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
+        """The inner method's kernel, then the scale and the cast by another, part by part."""
+        settings = formulas.Stretched(self.overlap.threshold, self.scale(survey))
 
-        return in_pieces(self, stack, out, fused)
+        def stretched(part: Stack) -> Iterable[Kernel] | None:
+            merged = inner_merge(self.then, part, survey)
+            return None if merged is None else (Kernel("stretched", settings, part, (merged,)),)
+
+        return None if sees_whole(self, stack) else in_parts(stack, stretched)
 
     def scale(self, survey: Survey) -> float:
         """The s of the formula; 1 where no agent changed anything.
@@ -131,13 +136,14 @@ class Calibrate(Wrapper):
 
 
 @dataclass(frozen=True)
-class InnerRetention(SumsOverLeaves, Statistic[TreeSums]):
+class InnerRetention(Statistic[TreeSums]):
     """The sums of a method's retention; the method is ready to merge."""
 
     settings: str
     """The method as JSON: what tells this statistic from others."""
     method: Any = field(compare=False, repr=False)
     survey: Survey = field(compare=False, repr=False)
+    answers: ClassVar[Answers[TreeSums]] = TreeSumsOf()
 
     @property
     def key(self) -> str:
@@ -152,23 +158,24 @@ class InnerRetention(SumsOverLeaves, Statistic[TreeSums]):
         """Merge one stack and sum."""
         return retention_sums(stack, self.method.merge(stack, self.survey))
 
-    def fused(self, stack: Stack) -> TreeSums | None:
-        """The same by kernels, piece by piece; a method that must see a tensor whole gets it whole."""
-        if self.method.work(stack.block.tensor, len(stack.agents)).reach == "tensor":
-            return self.observe(stack)
+    def kernel(self, stack: Stack, kernels: Backend) -> TreeSums | None:
+        """The same by kernels, part by part; none where the method must see a tensor whole."""
         total = TreeSums(2 * len(stack.agents))
-        for piece in stack.pieces(PIECE):
-            merged = inner_merge(self.method, piece, self.survey)
-            sums = None if merged is None else retention_by_kernel(piece, merged)
-            if sums is None:
+        for part in stack.pieces(CACHED):
+            merged = inner_merge(self.method, part, self.survey)
+            if merged is None:
                 return None
-            total += sums
+            total += retention_by(kernels, part, merged)
         return total
+
+    def parts(self, stack: Stack, elements: int = 32 * LEAF) -> Iterable[Stack]:
+        """All of it at once where the method must see a tensor whole."""
+        return (stack,) if sees_whole(self.method, stack) else super().parts(stack, elements)
 
 
 def inner_merge(method: MergeMethod, stack: Stack, survey: Survey) -> Array | None:
     """What the method's kernel merges, float32 [n]; None where it has none for a piece of this tensor."""
-    if method.work(stack.block.tensor, len(stack.agents)).reach == "tensor":
+    if sees_whole(method, stack):
         return None
     merged = np.empty(stack.base.size, np.float32)
-    return None if method.fused(stack, survey, Cast("F32"), merged) is None else merged
+    return None if merge_by_kernels(method, stack, survey, Cast("F32"), merged) is None else merged

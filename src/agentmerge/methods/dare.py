@@ -16,27 +16,29 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field
 
-from agentmerge.kernels import cpu
+from agentmerge import kernels
 from agentmerge.methods.base import Dilution, before_merging
-from agentmerge.methods.kernel import PIECE, in_pieces
+from agentmerge.methods.kernel import CACHED, in_parts, sees_whole
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.randomness import random_bits, stream_key
 from agentmerge.survey.statistic import Statistic, Survey
+from agentmerge.tensors import LEAF
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from agentmerge.kernels import Backend, Kernel
     from agentmerge.methods.base import Context, Told
+    from agentmerge.survey.answers import Answers
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Foldable
-    from agentmerge.tensors import Array, Cast, Stack, TensorSpec
+    from agentmerge.tensors import Array, Stack, TensorSpec
 
 
 def dropped(tau: Array, keys: Sequence[tuple[int, int]], density: float, start: int) -> Array:
@@ -51,8 +53,8 @@ def dropped(tau: Array, keys: Sequence[tuple[int, int]], density: float, start: 
 def drop(stack: Stack, density: float, seed: int) -> Stack:
     """The stack with task vectors dropped and rescaled."""
     keys = [stream_key(seed, "dare", name, stack.block.tensor.name) for name in stack.names]
-    if cpu.supports(stack.base, stack.agents):
-        return replace(stack, tau=cpu.drop(stack.base, stack.agents, keys, density, stack.block.start, stack.tau))
+    if (backend := kernels.choose(stack)) is not None:
+        return replace(stack, tau=backend.drop(stack, keys, density))
     return replace(stack, tau=dropped(stack.task_vectors(), keys, density, stack.block.start))
 
 
@@ -88,16 +90,19 @@ class Dare(Wrapper):
         """The inner method on the dropped task vectors, float32 [n]."""
         return super().merge(stack if self.density == 1 else drop(stack, self.density, self.seed or 0), survey)
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
-        """The inner method's kernel on the dropped task vectors."""
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """The inner method's, and what drops."""
+        return self.then.loops if self.density == 1 else (*self.then.loops, "drop")
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
+        """The inner method's kernels on the dropped task vectors; none where it must see a tensor whole."""
         if self.density == 1:
-            return self.then.fused(stack, survey, cast, out)
+            return super().kernel(stack, survey)
+        if sees_whole(self, stack):
+            return None
         inner = self._inner(survey)
-
-        def fused(piece: Stack, part: Array) -> RoundingCounts | None:
-            return self.then.fused(drop(piece, self.density, self.seed or 0), inner, cast, part)
-
-        return in_pieces(self, stack, out, fused)
+        return in_parts(stack, lambda part: self.then.kernel(drop(part, self.density, self.seed or 0), inner))
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """What the inner method tells of the dropped task vectors; a kept element is divided by the density besides.
@@ -121,7 +126,11 @@ class Dare(Wrapper):
     def _inner(self, survey: Survey) -> Survey:
         if self.density == 1:
             return survey
-        return survey.derived(self, lambda: DroppedSurvey(survey, self.density, self.seed or 0))
+        return survey.derived(self, lambda: survey.seen_through(self._dropped))
+
+    def _dropped(self, question: Foldable[Any]) -> Foldable[Any]:
+        """The question that is asked in its place; one about the stored result is asked of nobody, so not known."""
+        return Dropped(cast("Statistic[Any]", question), self.density, self.seed or 0)
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,11 @@ class Dropped(Statistic[Any]):
         return self.inner.per_tensor
 
     @property
+    def answers(self) -> Answers[Any]:
+        """The inner one's."""
+        return self.inner.answers
+
+    @property
     def key(self) -> str:
         """The inner key and the draw."""
         return f"Dropped {json.dumps([self.density, self.seed])} {self.inner.key}"
@@ -150,51 +164,16 @@ class Dropped(Statistic[Any]):
         """The inner answer for the dropped stack."""
         return self.inner.observe(drop(stack, self.density, self.seed))
 
-    def fused(self, stack: Stack) -> Any:
-        """The inner answer by its kernel, piece by piece."""
+    def kernel(self, stack: Stack, kernels: Backend) -> Any:
+        """The inner answer by its kernel, part by part."""
         answer = None
-        for piece in stack.pieces(PIECE):
-            found = self.inner.fused(drop(piece, self.density, self.seed))
+        for part in self.parts(stack, CACHED):
+            found = self.inner.kernel(drop(part, self.density, self.seed), kernels)
             if found is None:
                 return None
-            answer = found if answer is None else self.inner.combine(answer, found)
+            answer = found if answer is None else self.answers.combine(answer, found)
         return answer
 
-    def combine(self, left: Any, right: Any) -> Any:
-        """The inner one's."""
-        return self.inner.combine(left, right)
-
-    def encode(self, answer: Any) -> Any:
-        """The inner one's."""
-        return self.inner.encode(answer)
-
-    def decode(self, data: Any) -> Any:
-        """The inner one's."""
-        return self.inner.decode(data)
-
-
-class DroppedSurvey(Survey):
-    """A survey as the inner method sees it: its questions are about the dropped task vectors."""
-
-    def __init__(self, survey: Survey, density: float, seed: int) -> None:
-        super().__init__()
-        self._survey, self._density, self._seed = survey, density, seed
-
-    def _dropped(self, statistic: Foldable[Any]) -> Foldable[Any]:
-        return Dropped(statistic, self._density, self._seed) if isinstance(statistic, Statistic) else statistic
-
-    def knows(self, statistic: Foldable[Any]) -> bool:
-        """Whether it has been folded over the dropped task vectors."""
-        return isinstance(statistic, Statistic) and self._survey.knows(self._dropped(statistic))
-
-    def total(self, statistic: Foldable[Any]) -> Any:
-        """The answer over the dropped task vectors."""
-        return self._survey.total(self._dropped(statistic))
-
-    def at(self, tensor: str, statistic: Foldable[Any]) -> Any:
-        """The answer over one dropped tensor."""
-        return self._survey.at(tensor, self._dropped(statistic))
-
-    def every(self, statistic: Foldable[Any]) -> Mapping[str, Any]:
-        """The answers per dropped tensor."""
-        return self._survey.every(self._dropped(statistic))
+    def parts(self, stack: Stack, elements: int = 32 * LEAF) -> Iterable[Stack]:
+        """As the inner one."""
+        return self.inner.parts(stack, elements)

@@ -22,22 +22,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from agentmerge.kernels import cpu, folds
-from agentmerge.kernels.call import FISHER, Rule
+from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, MergeMethod, added
-from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.statistic import Statistic
-from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_of, tree_sums
+from agentmerge.survey.sums import TreeSums, TreeSumsOf, tree_of, tree_sums
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from agentmerge.kernels import Backend
+    from agentmerge.survey.answers import Answers
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.tensors import Array, Stack
 
 
 def fisher_mean(importances: Sequence[Array], taus: Array, coefficients: Array, floor: float) -> Array:
@@ -88,11 +87,16 @@ class Fisher(MergeMethod):
         mean = fisher_mean(stack.extra["importance"], stack.task_vectors(), coefficients, self.floor)
         return added(stack.base, np.float32(self.scale) * mean)
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return ("fisher",)
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The same in one compiled pass."""
         coefficients, threshold = self._coefficients(stack, survey), self.overlap.threshold
-        rule = Rule(FISHER, threshold=threshold, scale=self.scale, floor=self.floor, weight=coefficients)
-        return merge_by(rule, stack, cast, out, stack.extra["importance"])
+        settings = formulas.Fisher(threshold, coefficients, self.scale, self.floor)
+        return (Kernel("fisher", settings, stack, stack.extra["importance"]),)
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """A full probe reads no importance."""
@@ -109,17 +113,16 @@ class Fisher(MergeMethod):
 
 
 @dataclass(frozen=True)
-class ImportanceNorm(SumsOverLeaves, Statistic[TreeSums]):
+class ImportanceNorm(Statistic[TreeSums]):
     """Per agent, the sum of squared importances."""
+
+    answers: ClassVar[Answers[TreeSums]] = TreeSumsOf()
 
     def observe(self, stack: Stack) -> TreeSums:
         """Sum one stack in float64."""
         squares = np.stack([as_float32(raw).astype(np.float64) ** 2 for raw in stack.extra["importance"]])
         return tree_sums(squares, stack.block.tensor.name, stack.block.start)
 
-    def fused(self, stack: Stack) -> TreeSums | None:
+    def kernel(self, stack: Stack, kernels: Backend) -> TreeSums | None:
         """The same in one compiled pass."""
-        importance = stack.extra["importance"]
-        if not cpu.supports(stack.base, stack.agents, extra=importance):
-            return None
-        return tree_of(folds.squares(importance), stack.block.tensor.name, stack.block.start)
+        return tree_of(kernels.squares(stack.extra["importance"]), stack.block.tensor.name, stack.block.start)

@@ -1,58 +1,68 @@
-"""How a method reaches for a compiled kernel: the few lines that all of them share. Knows no method."""
+"""How a method's kernels are run, and cut into parts that fit the cache; the same for every method."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from agentmerge.kernels import cpu
-from agentmerge.survey.rounding import Rounding, RoundingCounts
+from agentmerge import kernels
+from agentmerge.survey.rounding import RoundingCounts
 from agentmerge.tensors import LEAF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from agentmerge.kernels.call import Rule
+    from agentmerge.kernels import Backend, Kernel
     from agentmerge.methods.base import MergeMethod
+    from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Cast, Stack
 
-PIECE = 64 * LEAF
+    Kernels = Iterable[Kernel]
+
+CACHED = 64 * LEAF
 """Elements between two kernels: few enough for the cache, many enough to hide the calls."""
 
 
-def merge_by(rule: Rule, stack: Stack, cast: Cast, out: Array, extra: tuple[Array, ...] = ()) -> RoundingCounts | None:
-    """Merge, cast into `out` and count the rounding in one pass; None when the kernel does not take these dtypes.
+def sees_whole(method: MergeMethod, stack: Stack) -> bool:
+    """Whether a method must see the stack's tensor whole, so that no part of it will do."""
+    return method.work(stack.block.tensor, len(stack.agents)).reach == "tensor"
+
+
+def merge_by_kernels(
+    method: MergeMethod, stack: Stack, survey: Survey, cast: Cast, out: Array
+) -> RoundingCounts | None:
+    """Merge, cast into `out` and count the rounding; None where the method has no kernel for this stack.
 
     Args:
-        rule: which method, and its settings.
-        stack: what is merged; the rounding counts are those of the agents, whatever its task vectors.
+        method: which method.
+        stack: what is merged.
+        survey: what the method asked for.
         cast: to the output dtype.
         out: [n] in the output dtype, written.
-        extra: what else the rule reads, [n] each.
     """
-    if not cpu.supports(stack.base, stack.agents, cast.dtype, extra):
-        return None
-    tensor, start = stack.block.tensor.name, stack.block.start
-    draw = cast.key(tensor) if cast.rounding == "stochastic" else None
-    return RoundingCounts(*cpu.merge(stack.base, stack.agents, rule, out, draw, start, stack.tau, extra))
+    backend = kernels.choose(stack, cast.dtype)
+    found = None if backend is None else method.kernel(stack, survey)
+    return None if backend is None or found is None else run(backend, found, stack, cast, out)
 
 
-def in_pieces(
-    method: MergeMethod, stack: Stack, out: Array, fused: Callable[[Stack, Array], RoundingCounts | None]
-) -> RoundingCounts | None:
-    """What `fused` makes of each piece of the stack and of `out`, so that what lies between stays in the cache.
-
-    None where it is None, or where the method must see more than a piece.
-    """
-    if method.work(stack.block.tensor, len(stack.agents)).reach == "tensor":
-        return None
-    counts, rounding = RoundingCounts.zero(len(stack.agents)), Rounding()
+def run(backend: Backend, found: Kernels, stack: Stack, cast: Cast, out: Array) -> RoundingCounts:
+    """Run kernels that cover the stack, each into its part of `out`."""
+    counts = RoundingCounts.zero(len(stack.agents))
     with np.errstate(all="ignore"):
-        for piece in stack.pieces(PIECE):
-            first = piece.block.start - stack.block.start
-            found = fused(piece, out[first : first + piece.base.size])
-            if found is None:
-                return None
-            counts = rounding.combine(counts, found)
+        for kernel in found:
+            first = kernel.stack.block.start - stack.block.start
+            part = out[first : first + kernel.stack.base.size]
+            counts += RoundingCounts(*backend.merge(kernel, cast, part))
     return counts
+
+
+def in_parts(stack: Stack, kernels_of: Callable[[Stack], Kernels | None]) -> Kernels | None:
+    """What `kernels_of` gives for each part of the stack in turn, so that what lies between stays in the cache.
+
+    None where it gives none for the first part; one that gives none for a later part is a TypeError when it is run.
+    """
+    made = map(kernels_of, stack.pieces(CACHED))
+    first = next(made, ())
+    return None if first is None else chain(first, chain.from_iterable(cast("Iterable[Kernels]", made)))

@@ -33,22 +33,20 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from agentmerge.errors import RecipeError, Where
-from agentmerge.kernels.call import RAM, RAM_FIELDS
+from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, Selecting, Told
-from agentmerge.methods.kernel import merge_by
 from agentmerge.methods.ram_energies import Energies, balanced_scales, scales_from
-from agentmerge.methods.ram_shared import Shared, shared_rule, shared_update
+from agentmerge.methods.ram_shared import Shared, shared_settings, shared_update
 from agentmerge.survey.overlap import OverlapCounts, changed_mask
 from agentmerge.survey.sums import TreeSums
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agentmerge.survey.profile import Energy
-    from agentmerge.survey.rounding import RoundingCounts
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.statistic import Statistic, Survey
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.tensors import Array, Stack
 
 CLIP = 2.0
 """The paper's alpha."""
@@ -149,12 +147,19 @@ class Ram(Selecting):
             stack, self.threshold, self._scales_at(stack, survey), mean_of_changes if self._takes_means else other
         )
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
-        """The same in one compiled pass."""
-        rule = shared_rule(stack, self.threshold, self.shared, self.shared_power)
-        paper = self.shared == "mean" and self.shared_power == 1 and stack.tau is None
-        rule = rule._replace(code=RAM if paper else RAM_FIELDS, limit=self._scales_at(stack, survey))
-        return merge_by(rule, stack, cast, out, stack.extra.get("importance", ()))
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return ("ram" if self._takes_means else "ram_extended",)
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
+        """The same in one compiled pass; the paper's has a loop of its own, where the task vectors are the agents'."""
+        scale = self._scales_at(stack, survey)
+        if self._takes_means and stack.tau is None:
+            return (Kernel("ram", formulas.Ram(self.threshold, scale, stack.weight()), stack),)
+        shared = shared_settings(stack, self.shared, self.shared_power)
+        settings = formulas.RamExtended(self.threshold, scale, shared)
+        return (Kernel("ram_extended", settings, stack, stack.extra.get("importance", ())),)
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """Lambda over the whole model; none where every tensor has its own."""

@@ -10,27 +10,29 @@ Over the elements that agent t changed, with u[t] = weight[t] * tau[t] and s the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from agentmerge.kernels import cpu, folds
-from agentmerge.methods.ram_shared import Shared, shared_rule, shared_update
+from agentmerge.methods.ram_shared import Shared, shared_settings, shared_update
 from agentmerge.survey.overlap import changed_mask
 from agentmerge.survey.statistic import Statistic
-from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_of, tree_sums
+from agentmerge.survey.sums import TreeSums, TreeSumsOf, tree_of, tree_sums
 
 if TYPE_CHECKING:
+    from agentmerge.kernels import Backend
+    from agentmerge.survey.answers import Answers
     from agentmerge.tensors import Array, Stack
 
 
 @dataclass(frozen=True)
-class Energies(SumsOverLeaves, Statistic[TreeSums]):
+class Energies(Statistic[TreeSums]):
     """E_unique, E_shared and P_shared of every agent, in this order, float64."""
 
     threshold: float
     shared: Shared
     power: float
+    answers: ClassVar[Answers[TreeSums]] = TreeSumsOf()
 
     def observe(self, stack: Stack) -> TreeSums:
         """Sum one stack."""
@@ -43,13 +45,10 @@ class Energies(SumsOverLeaves, Statistic[TreeSums]):
         rows = np.concatenate([unique * unique, shared * shared, shared * result])
         return tree_sums(rows, stack.block.tensor.name, stack.block.start)
 
-    def fused(self, stack: Stack) -> TreeSums | None:
+    def kernel(self, stack: Stack, kernels: Backend) -> TreeSums | None:
         """The same in one compiled pass."""
-        importance = stack.extra.get("importance", ())
-        if not cpu.supports(stack.base, stack.agents, extra=importance):
-            return None
-        rule = shared_rule(stack, self.threshold, self.shared, self.power)
-        sums = folds.energies(stack.base, stack.agents, rule, stack.tau, importance)
+        settings = shared_settings(stack, self.shared, self.power)
+        sums = kernels.energies(stack, self.threshold, settings, stack.extra.get("importance", ()))
         return tree_of(sums, stack.block.tensor.name, stack.block.start)
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from agentmerge.kernels.call import ELECT, IMPORTANCE, MEAN, RAM_FIELDS, Rule
+from agentmerge.kernels import formulas
+from agentmerge.kernels.formulas import ELECT, IMPORTANCE, MEAN
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
@@ -44,12 +45,10 @@ def shared_update(stack: Stack, updates: Array, changed: Array, shared: Shared, 
     return total / _divisor(changed.sum(axis=0), len(updates), 0.0 if shared == "sum" else power)
 
 
-def shared_rule(stack: Stack, threshold: float, shared: Shared, power: float) -> Rule:
-    """The kernel's settings for the same."""
-    return Rule(
-        RAM_FIELDS,
+def shared_settings(stack: Stack, shared: Shared, power: float) -> formulas.Shared:
+    """A kernel's settings for the same."""
+    return formulas.Shared(
         choice={"mean": MEAN, "sum": MEAN, "elect": ELECT, "importance": IMPORTANCE}[shared],
-        threshold=threshold,
         power=0.0 if shared == "sum" else power,
         weight=stack.weight(),
         table=_powers(len(stack.agents), power),

@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 
 from agentmerge.errors import RecipeError, Where, did_you_mean
-from agentmerge.kernels.call import CHANGED, REGION, SHARED, UNIQUE, Rule
+from agentmerge.kernels import Kernel, formulas
+from agentmerge.kernels.formulas import CHANGED, SHARED, UNIQUE
 from agentmerge.methods.base import Context, Dilution, Selecting
-from agentmerge.methods.kernel import merge_by
 from agentmerge.survey.overlap import changed_mask
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.tensors import Array, Stack
 
 
 class Region(Selecting):
@@ -61,12 +60,16 @@ class Region(Selecting):
         value = stack.values(t) if self.factor == 1 else base + np.float32(self.factor) * tau[t]
         return np.where(region, value, base)
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return ("region",)
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The same in one compiled pass."""
         keep = {"unique": UNIQUE, "shared": SHARED, "changed": CHANGED}[self.keep]
-        agent = stack.names.index(self.agent)
-        rule = Rule(REGION, choice=keep, agent=agent, threshold=self.threshold, scale=self.factor)
-        return merge_by(rule, stack, cast, out)
+        settings = formulas.Region(self.threshold, stack.names.index(self.agent), keep, self.factor)
+        return (Kernel("region", settings, stack),)
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """The factor for its own agent's unique elements, unless they are left out."""

@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 
 from agentmerge.errors import RecipeError, Where
-from agentmerge.kernels.call import LINEAR, Rule
+from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Context, Dilution, MergeMethod, added
-from agentmerge.methods.kernel import merge_by
-from agentmerge.survey.profiling import pairs
+from agentmerge.survey.full.definitions import pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.tensors import Array, Stack
 
 
 def weighted_sum(stack: Stack) -> Array:
@@ -54,11 +52,16 @@ class TaskArithmetic(MergeMethod):
         scale = 1 / len(stack.agents) if self.scale is None else self.scale
         return added(stack.base, np.float32(scale) * weighted_sum(stack))
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return ("linear",)
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The same in one compiled pass."""
         scale = 1 / len(stack.agents) if self.scale is None else self.scale
-        rule = Rule(LINEAR, threshold=self.overlap.threshold, scale=scale, weight=stack.weight())
-        return merge_by(rule, stack, cast, out)
+        settings = formulas.Linear(self.overlap.threshold, stack.weight(), scale=scale)
+        return (Kernel("linear", settings, stack),)
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """The scale, of a unique element as of any other."""
@@ -91,10 +94,15 @@ class Linear(MergeMethod):
         """The definition, float32 [n]."""
         return added(stack.base, weighted_sum(stack) / np.float32(self._divisor(stack)))
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return ("linear",)
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The same in one compiled pass."""
-        rule = Rule(LINEAR, threshold=self.overlap.threshold, divisor=self._divisor(stack), weight=stack.weight())
-        return merge_by(rule, stack, cast, out)
+        settings = formulas.Linear(self.overlap.threshold, stack.weight(), divisor=self._divisor(stack))
+        return (Kernel("linear", settings, stack),)
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """1 / N of every change, or all of it."""

@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from agentmerge.kernels import cpu, folds
-from agentmerge.kernels.call import TIES, Rule
+from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, MergeMethod, Told, added
-from agentmerge.methods.kernel import merge_by
+from agentmerge.survey.answers import Integers
 from agentmerge.survey.magnitude import (
     EVERYWHERE,
     MagnitudeHigh,
@@ -38,14 +37,14 @@ from agentmerge.survey.magnitude import (
 from agentmerge.survey.statistic import Statistic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from agentmerge.survey.magnitude import Histogram
+    from agentmerge.kernels import Backend
+    from agentmerge.survey.answers import Answers, Histogram
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Survey
-    from agentmerge.tensors import Array, Cast, Stack
+    from agentmerge.tensors import Array, Stack
 
 Limits = tuple[tuple[str, tuple[float, ...]], ...]
 """Tensor name, or EVERYWHERE, to the smallest magnitude that each agent keeps."""
@@ -127,20 +126,19 @@ class Ties(MergeMethod):
         )
         return added(stack.base, np.float32(self.scale) * combined)
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return ("ties",)
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The same in one compiled pass; a sum has no kernel."""
         if not self.normalize:
             return None
         limits, zero = survey.derived(self, lambda: self._found(survey))
-        rule = Rule(
-            TIES,
-            threshold=self.overlap.threshold,
-            scale=self.scale,
-            zero=float(zero),
-            weight=stack.weight(),
-            limit=np.array(limits_at(limits, stack.block.tensor.name) or (), np.float32),
-        )
-        return merge_by(rule, stack, cast, out)
+        limit = np.array(limits_at(limits, stack.block.tensor.name) or (), np.float32)
+        settings = formulas.Ties(self.overlap.threshold, stack.weight(), limit, float(zero), self.scale)
+        return (Kernel("ties", settings, stack),)
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """The smallest kept magnitude of each agent, and how many elements are equal to it; all of them are kept.
@@ -208,35 +206,22 @@ class Ties(MergeMethod):
 
 
 @dataclass(frozen=True)
-class ElectedSigns(Statistic[tuple[int, int]]):
+class ElectedSigns(Statistic[tuple[int, ...]]):
     """How many elements of the checkpoint elected + and how many -."""
 
     limits: Limits
+    answers: ClassVar[Answers[tuple[int, ...]]] = Integers()
 
-    def observe(self, stack: Stack) -> tuple[int, int]:
+    def observe(self, stack: Stack) -> tuple[int, ...]:
         """Count one stack."""
         kept = trim(stack.task_vectors(), dict(self.limits), stack.block.tensor.name)
         sign = elect(kept, stack.weight())
         return int((sign > 0).sum()), int((sign < 0).sum())
 
-    def fused(self, stack: Stack) -> tuple[int, int] | None:
+    def kernel(self, stack: Stack, kernels: Backend) -> tuple[int, ...] | None:
         """The same in one compiled pass."""
-        if not cpu.supports(stack.base, stack.agents):
-            return None
         limit = np.array(limits_at(dict(self.limits), stack.block.tensor.name) or (), np.float32)
-        return folds.signs(stack.base, stack.agents, stack.weight(), limit, stack.tau)
-
-    def combine(self, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
-        """Sums."""
-        return left[0] + right[0], left[1] + right[1]
-
-    def encode(self, answer: tuple[int, int]) -> list[int]:
-        """Two integers."""
-        return list(answer)
-
-    def decode(self, data: Any) -> tuple[int, int]:
-        """Back from two integers."""
-        return int(data[0]), int(data[1])
+        return kernels.signs(stack, stack.weight(), limit)
 
 
 def limits_at(limits: Mapping[str, tuple[float, ...]], tensor: str) -> tuple[float, ...] | None:

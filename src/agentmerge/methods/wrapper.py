@@ -10,13 +10,13 @@ from agentmerge.methods.base import Context, Dilution, MergeMethod, Told, Work
 from agentmerge.methods.registry import resolve_method
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from agentmerge.kernels import Kernel
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import Overlap, OverlapCounts
-    from agentmerge.survey.profile import Energy
-    from agentmerge.survey.rounding import RoundingCounts
     from agentmerge.survey.statistic import Foldable, Survey
-    from agentmerge.tensors import Array, Cast, Stack, TensorSpec
+    from agentmerge.tensors import Array, Stack, TensorSpec
 
 
 class Wrapper(MergeMethod):
@@ -58,9 +58,14 @@ class Wrapper(MergeMethod):
         """The inner method's, float32 [n]."""
         return self.then.merge(stack, self._inner(survey))
 
-    def fused(self, stack: Stack, survey: Survey, cast: Cast, out: Array) -> RoundingCounts | None:
+    @property
+    def loops(self) -> tuple[str, ...]:
         """The inner method's."""
-        return self.then.fused(stack, self._inner(survey), cast, out)
+        return self.then.loops
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
+        """The inner method's."""
+        return self.then.kernel(stack, self._inner(survey))
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """What the inner method tells."""

@@ -49,8 +49,8 @@ from agentmerge.methods.task_arithmetic import weighted_sum
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.profile import Energy
     from agentmerge.survey.statistic import Statistic, Survey
     from agentmerge.tensors import Array, Stack, TensorSpec
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from agentmerge.survey.answers import Answers, Integers
 from agentmerge.survey.statistic import Statistic
 
 if TYPE_CHECKING:
@@ -18,25 +19,15 @@ class Copied(Statistic[tuple[int, ...]]):
     """Per agent, the elements of a copied tensor whose bytes differ from the base's."""
 
     per_tensor: ClassVar[bool] = True
+    answers: ClassVar[Answers[tuple[int, ...]]] = Integers()
 
     def observe(self, stack: Stack) -> tuple[int, ...]:
         """Count one stack of equal dtypes."""
-        return tuple(_differing(stack.base, agent) for agent in stack.agents)
-
-    def combine(self, left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
-        """Sums."""
-        return tuple(a + b for a, b in zip(left, right, strict=True))
-
-    def encode(self, answer: tuple[int, ...]) -> list[int]:
-        """Plain integers."""
-        return list(answer)
-
-    def decode(self, data: Any) -> tuple[int, ...]:
-        """Back from plain integers."""
-        return tuple(int(count) for count in data)
+        return tuple(differing(stack.base, agent) for agent in stack.agents)
 
 
-def _differing(base: Array, agent: Array) -> int:
+def differing(base: Array, agent: Array) -> int:
+    """How many elements differ in their bytes; all of them where the dtypes do."""
     if base.dtype != agent.dtype:
         return int(base.size)
     left, right = (array.view(np.uint8).reshape(array.size, -1) for array in (base, agent))

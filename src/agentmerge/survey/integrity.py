@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from agentmerge.kernels import cpu, folds
 from agentmerge.randomness import stream_key
+from agentmerge.survey.answers import HEXADECIMAL, Answers, Counts, CountsOf, Form
 from agentmerge.survey.statistic import Statistic
-from agentmerge.tensors import Array, Stack, as_float32
+from agentmerge.tensors import MIX, Array, Stack, as_float32
 
-MIX = 0x9E3779B1
-"""An odd constant that spreads a word's index over 32 bits."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agentmerge.kernels import Backend
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class IntegrityCounts:
+class IntegrityCounts(Counts):
     """Counts and fingerprints per source: the base first, then the agents."""
+
+    forms: ClassVar[Mapping[str, Form]] = {"fingerprint": HEXADECIMAL}
 
     nan: Array
     """int64 [1 + agents]"""
@@ -26,13 +30,6 @@ class IntegrityCounts:
     """int64 [1 + agents]"""
     fingerprint: Array
     """uint64 [1 + agents]"""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, IntegrityCounts) and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__slots__
-        )
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,8 @@ class Integrity(Statistic[IntegrityCounts]):
     fingerprint = sum over i of word[i] * factor(i) mod 2^64: a multilinear hash of the tensor's little-endian 32-bit
     words (the last one padded with zeros). It tells a changed file from an unchanged one; it is no signature.
     """
+
+    answers: ClassVar[Answers[IntegrityCounts]] = CountsOf(IntegrityCounts)
 
     def observe(self, stack: Stack) -> IntegrityCounts:
         """Count and fingerprint one stack; a block starts at an even element, so its words do not straddle."""
@@ -53,26 +52,9 @@ class Integrity(Statistic[IntegrityCounts]):
             np.array([fingerprint(array, key, stack.block.start) for array in arrays], np.uint64),
         )
 
-    def fused(self, stack: Stack) -> IntegrityCounts | None:
+    def kernel(self, stack: Stack, kernels: Backend) -> IntegrityCounts | None:
         """The same in one compiled pass."""
-        if not cpu.supports(stack.base, stack.agents):
-            return None
-        key = fingerprint_key(stack.block.tensor.name)
-        return IntegrityCounts(*folds.integrity(stack.base, stack.agents, key, stack.block.start))
-
-    def combine(self, left: IntegrityCounts, right: IntegrityCounts) -> IntegrityCounts:
-        """Sums, of the fingerprints modulo 2^64."""
-        return IntegrityCounts(left.nan + right.nan, left.inf + right.inf, left.fingerprint + right.fingerprint)
-
-    def encode(self, answer: IntegrityCounts) -> dict[str, Any]:
-        """Integers, and the fingerprints as 16 hexadecimal digits."""
-        prints = [f"{int(value):016x}" for value in answer.fingerprint]
-        return {"nan": answer.nan.tolist(), "inf": answer.inf.tolist(), "fingerprint": prints}
-
-    def decode(self, data: dict[str, Any]) -> IntegrityCounts:
-        """Back from JSON."""
-        prints = np.array([int(text, 16) for text in data["fingerprint"]], np.uint64)
-        return IntegrityCounts(np.array(data["nan"], np.int64), np.array(data["inf"], np.int64), prints)
+        return IntegrityCounts(*kernels.integrity(stack, fingerprint_key(stack.block.tensor.name)))
 
 
 def fingerprint_key(tensor: str) -> int:

@@ -7,47 +7,29 @@ bin the k-th magnitude lies; `MagnitudeLow` counts the lower 15 within that bin,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from agentmerge.kernels import cpu, folds
+from agentmerge.kernels.arguments import LOW_BITS
+from agentmerge.survey.answers import Answers, Histogram, Histograms
 from agentmerge.survey.statistic import Statistic
-from agentmerge.tensors import Array
 
 if TYPE_CHECKING:
-    from agentmerge.tensors import Stack
+    from agentmerge.kernels import Backend
+    from agentmerge.tensors import Array, Stack
 
-LOW_BITS = 15
 EVERYWHERE = ""
 """In place of a tensor's name: all merged tensors together."""
 
-Histogram = tuple[Array, Array]
-"""Sorted keys int64 [m] and their counts int64 [m], none of them 0."""
-
-
-class _Histograms(Statistic[tuple[Histogram, ...]]):
-    """Answers are a histogram per agent."""
-
-    def combine(self, left: tuple[Histogram, ...], right: tuple[Histogram, ...]) -> tuple[Histogram, ...]:
-        """Sums of counts."""
-        return tuple(_combined(mine, other) for mine, other in zip(left, right, strict=True))
-
-    def encode(self, answer: tuple[Histogram, ...]) -> Any:
-        """Keys and counts."""
-        return [[keys.tolist(), counts.tolist()] for keys, counts in answer]
-
-    def decode(self, data: Any) -> tuple[Histogram, ...]:
-        """Back from keys and counts."""
-        return tuple((np.array(keys, np.int64), np.array(counts, np.int64)) for keys, counts in data)
-
 
 @dataclass(frozen=True)
-class MagnitudeHigh(_Histograms):
+class MagnitudeHigh(Statistic[tuple[Histogram, ...]]):
     """Per agent, how many elements have each value of the upper 16 of the 31 bits of |tau|."""
 
     by_tensor: bool = False
     """Keep a histogram per tensor too."""
+    answers: ClassVar[Answers[tuple[Histogram, ...]]] = Histograms()
 
     @property
     def per_tensor(self) -> bool:  # type: ignore[override]
@@ -58,19 +40,18 @@ class MagnitudeHigh(_Histograms):
         """Count one stack."""
         return tuple(histogram(bits >> LOW_BITS) for bits in magnitude_bits(stack.task_vectors()))
 
-    def fused(self, stack: Stack) -> tuple[Histogram, ...] | None:
+    def kernel(self, stack: Stack, kernels: Backend) -> tuple[Histogram, ...] | None:
         """The same in one compiled pass."""
-        if not cpu.supports(stack.base, stack.agents):
-            return None
-        return tuple(map(sparse, folds.magnitudes(stack.base, stack.agents, stack.tau)))
+        return tuple(map(sparse, kernels.magnitudes(stack)))
 
 
 @dataclass(frozen=True)
-class MagnitudeLow(_Histograms):
+class MagnitudeLow(Statistic[tuple[Histogram, ...]]):
     """Per agent, how many elements of its chosen bin have each value of the lower 15 bits of |tau|."""
 
     bins: tuple[tuple[str, tuple[int, ...]], ...]
     """Tensor name, or EVERYWHERE, to the bin that MagnitudeHigh chose for each agent; -1 for none."""
+    answers: ClassVar[Answers[tuple[Histogram, ...]]] = Histograms()
 
     @property
     def per_tensor(self) -> bool:  # type: ignore[override]
@@ -82,12 +63,9 @@ class MagnitudeLow(_Histograms):
         pairs = zip(magnitude_bits(stack.task_vectors()), self.bins_at(stack.block.tensor.name), strict=True)
         return tuple(histogram(bits[bits >> LOW_BITS == high] & ((1 << LOW_BITS) - 1)) for bits, high in pairs)
 
-    def fused(self, stack: Stack) -> tuple[Histogram, ...] | None:
+    def kernel(self, stack: Stack, kernels: Backend) -> tuple[Histogram, ...] | None:
         """The same in one compiled pass."""
-        if not cpu.supports(stack.base, stack.agents):
-            return None
-        bins = self.bins_at(stack.block.tensor.name)
-        return tuple(map(sparse, folds.magnitudes(stack.base, stack.agents, stack.tau, bins)))
+        return tuple(map(sparse, kernels.magnitudes(stack, self.bins_at(stack.block.tensor.name))))
 
     def bins_at(self, tensor: str) -> tuple[int, ...]:
         """The bin of every agent."""
@@ -127,10 +105,3 @@ def magnitude(high: int, low: int) -> float:
 def count_of(found: Histogram, key: int) -> int:
     """How many elements have exactly this key."""
     return int(found[1][found[0] == key].sum())
-
-
-def _combined(left: Histogram, right: Histogram) -> Histogram:
-    keys, places = np.unique(np.concatenate([left[0], right[0]]), return_inverse=True)
-    counts = np.zeros(keys.size, np.int64)
-    np.add.at(counts, places, np.concatenate([left[1], right[1]]))
-    return keys, counts

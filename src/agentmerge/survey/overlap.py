@@ -7,20 +7,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from agentmerge.kernels import cpu, folds
+from agentmerge.survey.answers import Answers, Counts, CountsOf
+from agentmerge.survey.integrity import Integrity, IntegrityCounts, fingerprint_key
 from agentmerge.survey.statistic import Statistic
 from agentmerge.tensors import Array, Stack, as_float32
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentmerge.kernels import Backend
+    from agentmerge.survey.statistic import Foldable
 
 THRESHOLD = 1e-5
 """Default threshold of a change; float32, strict."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OverlapCounts:
+class OverlapCounts(Counts):
     """Exact counts over a set of elements."""
 
     elements: int
@@ -28,16 +35,6 @@ class OverlapCounts:
     """int64 [agents, agents]: exactly[t, k - 1] elements were changed by agent t and by k agents in all."""
     different: Array
     """int64 [agents]: elements whose float32 bits differ from the base's."""
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, OverlapCounts)
-            and self.elements == other.elements
-            and np.array_equal(self.exactly, other.exactly)
-            and np.array_equal(self.different, other.different)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
 
     @property
     def changed(self) -> tuple[int, ...]:
@@ -78,6 +75,7 @@ class Overlap(Statistic[OverlapCounts]):
 
     threshold: float = THRESHOLD
     per_tensor: ClassVar[bool] = True
+    answers: ClassVar[Answers[OverlapCounts]] = CountsOf(OverlapCounts)
 
     def observe(self, stack: Stack) -> OverlapCounts:
         """Count one stack; NaN and inf are told by Integrity."""
@@ -89,31 +87,18 @@ class Overlap(Statistic[OverlapCounts]):
         different = [np.sum(as_float32(agent).view(np.uint32) != base) for agent in stack.agents]
         return OverlapCounts(stack.base.size, exactly.astype(np.int64), np.array(different, np.int64))
 
-    def fused(self, stack: Stack) -> OverlapCounts | None:
+    def kernel(self, stack: Stack, kernels: Backend) -> OverlapCounts | None:
         """The same in one compiled pass."""
-        if not cpu.supports(stack.base, stack.agents):
-            return None
-        counts = folds.overlap(stack.base, stack.agents, self.threshold, stack.tau)
-        return OverlapCounts(stack.base.size, *counts)
+        return OverlapCounts(stack.base.size, *kernels.overlap(stack, self.threshold))
 
-    def combine(self, left: OverlapCounts, right: OverlapCounts) -> OverlapCounts:
-        """Sums of integers."""
-        return OverlapCounts(
-            left.elements + right.elements, left.exactly + right.exactly, left.different + right.different
-        )
-
-    def encode(self, answer: OverlapCounts) -> dict[str, Any]:
-        """Plain integers."""
-        return {
-            "elements": answer.elements,
-            "exactly": answer.exactly.tolist(),
-            "different": answer.different.tolist(),
-        }
-
-    def decode(self, data: dict[str, Any]) -> OverlapCounts:
-        """Back from plain integers."""
-        exactly, different = np.array(data["exactly"], np.int64), np.array(data["different"], np.int64)
-        return OverlapCounts(int(data["elements"]), exactly, different)
+    def kernel_with(self, asked: Sequence[Statistic[Any]], stack: Stack, kernels: Backend) -> dict[Foldable[Any], Any]:
+        """Together with Integrity, where that is asked too: what every record reports takes one pass."""
+        if stack.tau is not None or Integrity() not in asked:
+            return super().kernel_with(asked, stack, kernels)
+        key = fingerprint_key(stack.block.tensor.name)
+        exactly, different, *integrity = kernels.count(stack, self.threshold, key)
+        counts = OverlapCounts(stack.base.size, exactly, different)
+        return {self: counts, Integrity(): IntegrityCounts(*integrity)}
 
 
 def changed_mask(task_vectors: Array, threshold: float) -> Array:

@@ -1,32 +1,36 @@
-"""How much of each agent's change a merge keeps: its projection on the task vector. Knows no methods."""
+"""How much of each agent's change a merge keeps: its projection on the task vector, in all and by region."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from agentmerge.kernels import cpu, folds
+from agentmerge.survey.answers import Answers, Integers
+from agentmerge.survey.overlap import THRESHOLD, changed_mask
 from agentmerge.survey.statistic import AfterStatistic
-from agentmerge.survey.sums import SumsOverLeaves, TreeSums, tree_of, tree_sums
+from agentmerge.survey.sums import TreeSums, TreeSumsOf, fixed_sums, leaf_sums, tree_of, tree_sums, value_of
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
+    from agentmerge.kernels import Backend
     from agentmerge.tensors import Array, Cast, Stack
 
 
 @dataclass(frozen=True)
-class StoredRetention(SumsOverLeaves, AfterStatistic[TreeSums]):
+class StoredRetention(AfterStatistic[TreeSums]):
     """The sums that give retention[t] = <stored - base, tau[t]> / <tau[t], tau[t]>."""
+
+    answers: ClassVar[Answers[TreeSums]] = TreeSumsOf()
 
     def observe(self, stack: Stack, merged: Array, stored: Array, cast: Cast) -> TreeSums:
         """Sum one stack."""
         return retention_sums(stack, as_float32(stored))
 
-    def fused(self, stack: Stack, stored: Array) -> TreeSums | None:
+    def kernel(self, stack: Stack, stored: Array, kernels: Backend) -> TreeSums | None:
         """The same in one compiled pass."""
-        return retention_by_kernel(stack, stored)
+        return retention_by(kernels, stack, stored)
 
 
 def retention_sums(stack: Stack, merged: Array) -> TreeSums:
@@ -41,12 +45,9 @@ def retention_sums(stack: Stack, merged: Array) -> TreeSums:
     return tree_sums(np.concatenate([update * tau, tau * tau]), stack.block.tensor.name, stack.block.start)
 
 
-def retention_by_kernel(stack: Stack, merged: Array) -> TreeSums | None:
-    """The same in one compiled pass, `merged` in any stored dtype; None where no kernel takes the dtypes."""
-    if not cpu.supports(stack.base, stack.agents, extra=(merged,)):
-        return None
-    sums = folds.retention(stack.base, stack.agents, merged, stack.tau)
-    return tree_of(sums, stack.block.tensor.name, stack.block.start)
+def retention_by(kernels: Backend, stack: Stack, merged: Array) -> TreeSums:
+    """The same in one compiled pass, `merged` in any dtype that kernels take."""
+    return tree_of(kernels.retention(stack, merged), stack.block.tensor.name, stack.block.start)
 
 
 def retentions(sums: TreeSums) -> list[float | None]:
@@ -59,3 +60,37 @@ def mean_retention(values: list[float | None]) -> float | None:
     """The mean over the agents that changed something; None when none did."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True)
+class RegionRetention(AfterStatistic[tuple[int, ...]]):
+    """<stored - base, tau[t]> and <tau[t], tau[t]> over agent t's unique and shared elements.
+
+    Integers of 2^-72: kept unique, kept shared, energy unique, energy shared, each per agent.
+    """
+
+    threshold: float = THRESHOLD
+    answers: ClassVar[Answers[tuple[int, ...]]] = Integers()
+
+    def observe(self, stack: Stack, merged: Array, stored: Array, cast: Cast) -> tuple[int, ...]:
+        """Sum one stack."""
+        tau = stack.task_vectors()
+        changed = changed_mask(tau, self.threshold)
+        number, wide = changed.sum(axis=0), np.where(changed, tau, 0).astype(np.float64)
+        update = (as_float32(stored) - as_float32(stack.base)).astype(np.float64)
+        regions = np.where(number == 1, wide, 0), np.where(number >= 2, wide, 0)
+        rows = [region * update for region in regions] + [region * region for region in regions]
+        return fixed_sums(leaf_sums(np.concatenate(rows)))
+
+    def kernel(self, stack: Stack, stored: Array, kernels: Backend) -> tuple[int, ...] | None:
+        """The same in one compiled pass; of task vectors that a wrapping method made there is none."""
+        return None if stack.tau is not None else fixed_sums(kernels.region_retention(stack, stored, self.threshold))
+
+
+def region_retentions(sums: tuple[int, ...]) -> list[tuple[float | None, float | None, float | None]]:
+    """Per agent the retention over its unique, its shared and all its changed elements; None where there are none."""
+    kept_unique, kept_shared, unique, shared = np.array([value_of(total) for total in sums]).reshape(4, -1)
+    parts = (kept_unique, unique), (kept_shared, shared), (kept_unique + kept_shared, unique + shared)
+    return list(
+        zip(*([float(k / e) if e else None for k, e in zip(*part, strict=True)] for part in parts), strict=True)
+    )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
+from agentmerge.survey.answers import Answers, Counts, CountsOf
 from agentmerge.survey.overlap import THRESHOLD, changed_mask
 from agentmerge.survey.statistic import AfterStatistic
 from agentmerge.tensors import Array, Cast, Stack, as_float32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RoundingCounts:
+class RoundingCounts(Counts):
     """Exact counts over the merged elements."""
 
     changed: Array
@@ -29,13 +30,6 @@ class RoundingCounts:
     non_finite: int
     """float32 results that are NaN or inf."""
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RoundingCounts) and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in self.__slots__
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
     @classmethod
     def zero(cls, agents: int) -> RoundingCounts:
         """Nothing counted yet."""
@@ -48,23 +42,11 @@ class Rounding(AfterStatistic[RoundingCounts]):
     """What the output cast did, per agent."""
 
     threshold: float = THRESHOLD
+    answers: ClassVar[Answers[RoundingCounts]] = CountsOf(RoundingCounts)
 
     def observe(self, stack: Stack, merged: Array, stored: Array, cast: Cast) -> RoundingCounts:
         """Count one stack."""
         return observe_rounding(stack, merged, stored, cast, self.threshold)
-
-    def combine(self, left: RoundingCounts, right: RoundingCounts) -> RoundingCounts:
-        """Sums of integers."""
-        return RoundingCounts(*(getattr(left, n) + getattr(right, n) for n in RoundingCounts.__slots__))
-
-    def encode(self, answer: RoundingCounts) -> dict[str, Any]:
-        """Plain integers."""
-        return {n: np.asarray(getattr(answer, n)).tolist() for n in RoundingCounts.__slots__}
-
-    def decode(self, data: dict[str, Any]) -> RoundingCounts:
-        """Back from plain integers."""
-        changed, lost, unique, survived = (np.array(data[n], np.int64) for n in RoundingCounts.__slots__[:4])
-        return RoundingCounts(changed, lost, unique, survived, int(data["overflow"]), int(data["non_finite"]))
 
 
 def observe_rounding(stack: Stack, merged: Array, stored: Array, cast: Cast, threshold: float) -> RoundingCounts:

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
+
+from agentmerge.tensors import LEAF
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+    from agentmerge.kernels import Backend
+    from agentmerge.survey.answers import Answers
     from agentmerge.tensors import Array, Cast, Stack, TensorSpec
 
 T = TypeVar("T")
 
 
 class Foldable(ABC, Generic[T]):
-    """How answers add up; subclasses are frozen dataclasses, so that a question is its own key.
-
-    `combine` must be exact, associative and commutative: then neither block size, worker count nor order of arrival
-    can change an answer. Answers travel and rest as JSON, so `decode(encode(answer)) == answer`.
-    """
+    """A question whose answers add up; subclasses are frozen dataclasses, so that a question is its own key."""
 
     per_tensor: ClassVar[bool] = False
     """Whether the survey keeps an answer per tensor beside the total."""
 
+    @property
     @abstractmethod
-    def combine(self, left: T, right: T) -> T:
-        """The answer for two disjoint sets of elements taken together."""
-
-    @abstractmethod
-    def encode(self, answer: T) -> Any:
-        """The answer as plain JSON data."""
-
-    @abstractmethod
-    def decode(self, data: Any) -> T:
-        """The answer that `encode` wrote."""
+    def answers(self) -> Answers[T]:
+        """How the answers add up and travel; a class attribute is enough."""
 
     @property
     def key(self) -> str:
-        """The statistic's name in a file: its class and its settings."""
-        return f"{type(self).__name__} {json.dumps(asdict(self), sort_keys=True)}"  # type: ignore[call-overload]
+        """The question's name in a file: its class and its settings; from outside of agentmerge, its module too."""
+        kind = type(self)
+        name = kind.__name__
+        if kind.__module__.partition(".")[0] != __name__.partition(".")[0]:
+            name = f"{kind.__module__}.{kind.__qualname__}"
+        return f"{name} {json.dumps(asdict(self), sort_keys=True)}"  # type: ignore[call-overload]
 
 
 class Statistic(Foldable[T]):
@@ -52,11 +50,31 @@ class Statistic(Foldable[T]):
 
     @abstractmethod
     def observe(self, stack: Stack) -> T:
-        """The answer for one stack."""
+        """The answer for one stack: the definition."""
 
-    def fused(self, stack: Stack) -> T | None:
-        """The same, bit for bit, by a compiled kernel; None where none fits this stack."""
+    def kernel(self, stack: Stack, kernels: Backend) -> T | None:
+        """The same, bit for bit, by a compiled loop; None where there is none for it.
+
+        Args:
+            stack: one that `kernels` takes.
+            kernels: what `kernels.choose` gave for it.
+        """
         return None
+
+    def kernel_with(self, asked: Sequence[Statistic[Any]], stack: Stack, kernels: Backend) -> dict[Foldable[Any], Any]:
+        """What one pass of compiled loops answers of this question and of what else is asked; perhaps nothing.
+
+        Args:
+            asked: the questions that have no answer yet.
+            stack: as for `kernel`.
+            kernels: as for `kernel`.
+        """
+        answer = self.kernel(stack, kernels)
+        return {} if answer is None else {self: answer}
+
+    def parts(self, stack: Stack, elements: int = 32 * LEAF) -> Iterable[Stack]:
+        """The stack in parts that may be observed one by one, by default so many elements: they fit the cache."""
+        return stack.pieces(elements)
 
 
 class AfterStatistic(Foldable[T]):
@@ -64,13 +82,24 @@ class AfterStatistic(Foldable[T]):
 
     @abstractmethod
     def observe(self, stack: Stack, merged: Array, stored: Array, cast: Cast) -> T:
-        """The answer for one stack, its float32 result [n] and what was stored of it [n]."""
+        """The answer for one stack, its float32 result [n] and what was stored of it [n]: the definition."""
 
-    def fused(self, stack: Stack, stored: Array) -> T | None:
-        """The same, bit for bit, by a compiled kernel from what was stored alone; None where none fits."""
+    def kernel(self, stack: Stack, stored: Array, kernels: Backend) -> T | None:
+        """The same, bit for bit, by a compiled loop from what was stored alone; None where there is none for it.
+
+        Args:
+            stack: what was merged.
+            stored: [n], contiguous.
+            kernels: what `kernels.choose` gave for the stack and the dtype of `stored`.
+        """
         return None
 
 
+Lens = Callable[[Foldable[Any]], Foldable[Any]]
+"""The question that stands behind another."""
+
+
+@final
 class Survey:
     """All the answers of a fold: a total per statistic, and per tensor where the statistic keeps them."""
 
@@ -78,6 +107,18 @@ class Survey:
         self._totals: dict[str, Any] = {}
         self._tensors: dict[str, dict[str, Any]] = {}
         self._derived: dict[Hashable, Any] = {}
+        self._lens: Lens = lambda question: question
+
+    def seen_through(self, lens: Lens) -> Survey:
+        """The same answers for somebody whose questions have others behind them; what is derived is kept apart.
+
+        Args:
+            lens: of each question asked there, the one that is answered here.
+        """
+        view = Survey()
+        view._totals, view._tensors = self._totals, self._tensors
+        view._lens = lambda question: self._lens(lens(question))
+        return view
 
     def derived(self, key: Hashable, make: Callable[[], T]) -> T:
         """What follows from a finished survey, made once: limits, scales, coefficients.
@@ -93,29 +134,29 @@ class Survey:
 
     def add(self, statistic: Foldable[T], tensor: str, answer: T) -> None:
         """Fold one more answer in."""
-        key = statistic.key
-        self._totals[key] = statistic.combine(self._totals[key], answer) if key in self._totals else answer
+        key, combine = self._key(statistic), statistic.answers.combine
+        self._totals[key] = combine(self._totals[key], answer) if key in self._totals else answer
         if statistic.per_tensor:
             kept = self._tensors.setdefault(key, {})
-            kept[tensor] = statistic.combine(kept[tensor], answer) if tensor in kept else answer
+            kept[tensor] = combine(kept[tensor], answer) if tensor in kept else answer
 
     def knows(self, statistic: Foldable[Any]) -> bool:
         """Whether the statistic has been folded."""
-        return statistic.key in self._totals
+        return self._key(statistic) in self._totals
 
     def total(self, statistic: Foldable[T]) -> T:
         """The answer over all merged elements of the checkpoint; KeyError when it was not folded."""
-        answer: T = self._totals[statistic.key]
+        answer: T = self._totals[self._key(statistic)]
         return answer
 
     def at(self, tensor: str, statistic: Foldable[T]) -> T:
         """The answer over one tensor; KeyError when it was not folded or is not kept per tensor."""
-        answer: T = self._tensors[statistic.key][tensor]
+        answer: T = self._tensors[self._key(statistic)][tensor]
         return answer
 
     def every(self, statistic: Foldable[T]) -> Mapping[str, T]:
         """The answers per tensor, by tensor name; KeyError when there are none."""
-        return self._tensors[statistic.key]
+        return self._tensors[self._key(statistic)]
 
     def update(self, other: Survey) -> None:
         """Take over every answer of another survey."""
@@ -131,15 +172,17 @@ class Survey:
 
     def encode(self, statistics: Iterable[Foldable[Any]]) -> dict[str, Any]:
         """The answers to these questions, by key, as JSON data."""
-        return {
-            s.key: {
-                "total": s.encode(self._totals[s.key]),
-                "tensors": {name: s.encode(answer) for name, answer in self._tensors.get(s.key, {}).items()},
-            }
-            for s in statistics
-        }
+        return {self._key(s): self._encoded(s, s.answers.encode) for s in statistics}
 
     def adopt(self, statistic: Foldable[Any], data: Mapping[str, Any]) -> None:
         """Take over what `encode` wrote for one question."""
-        self._totals[statistic.key] = statistic.decode(data["total"])
-        self._tensors[statistic.key] = {name: statistic.decode(a) for name, a in data["tensors"].items()}
+        key, decode = self._key(statistic), statistic.answers.decode
+        self._totals[key] = decode(data["total"])
+        self._tensors[key] = {name: decode(answer) for name, answer in data["tensors"].items()}
+
+    def _encoded(self, statistic: Foldable[Any], encode: Callable[[Any], Any]) -> dict[str, Any]:
+        tensors = self._tensors.get(self._key(statistic), {})
+        return {"total": encode(self.total(statistic)), "tensors": {n: encode(a) for n, a in tensors.items()}}
+
+    def _key(self, statistic: Foldable[Any]) -> str:
+        return self._lens(statistic).key

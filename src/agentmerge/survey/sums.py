@@ -1,8 +1,13 @@
-"""Float sums that come out the same however the elements were divided. Knows no statistics' meaning.
+"""Float sums that come out the same however the elements were divided.
 
-A tensor's elements lie on leaves of LEAF elements, counted from its start. A leaf is added in one fixed order; two
-finished neighbours of one level make a node of the next, as in a binary tree. So any division of the tensor at leaf
-edges, folded in any order, ends with the same nodes, and the same bits.
+A tensor's elements lie on leaves of LEAF elements, counted from its start, and a leaf is added in one fixed order.
+From there on there are two ways:
+
+    TreeSums     two finished neighbours of one level make a node of the next, as in a binary tree; so any division of
+                 the tensor at leaf edges, folded in any order, ends with the same nodes, and the same bits. Every
+                 tensor keeps its nodes: methods may feed on these sums
+    fixed sums   each leaf's sum is rounded once to a multiple of 2^-72, and those are added exactly as integers: a sum
+                 over millions of leaves is one integer, which is enough for a report
 """
 
 from __future__ import annotations
@@ -12,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.survey.statistic import Foldable
-from agentmerge.tensors import LEAF, Array
+from agentmerge.survey.answers import Answers
+from agentmerge.tensors import LEAF, RUNNING, Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LANES = 64
-"""Running sums within a leaf: element i of a leaf is added to lane i % LANES, then the lanes are folded in halves."""
+WHOLE, PART = 20, 52
+"""In a fixed sum, a leaf's sum is high * 2^-20 + low * 2^-72; together within 2^-73 of it."""
+_MOST = 2.0**61
 
 Node = tuple[int, int]
 """Level and place: the node covers leaves [place << level, (place + 1) << level)."""
@@ -57,19 +63,19 @@ class TreeSums:
         return TreeSums(self.rows, {tensor: self.nodes.get(tensor, {})})
 
 
-class SumsOverLeaves(Foldable[TreeSums]):
-    """Answers are TreeSums; abstract."""
+class TreeSumsOf(Answers[TreeSums]):
+    """Answers are TreeSums."""
 
     def combine(self, left: TreeSums, right: TreeSums) -> TreeSums:
         """Exact in any order."""
         return left + right
 
-    def encode(self, answer: TreeSums) -> dict[str, Any]:
+    def encode(self, answer: TreeSums) -> Any:
         """Rows and nodes; JSON writes floats in their shortest exact form."""
         nodes = {n: [[*node, *value] for node, value in sorted(found.items())] for n, found in answer.nodes.items()}
         return {"rows": answer.rows, "nodes": nodes}
 
-    def decode(self, data: Mapping[str, Any]) -> TreeSums:
+    def decode(self, data: Any) -> TreeSums:
         """What `encode` wrote."""
         nodes = {
             name: {(int(node[0]), int(node[1])): tuple(map(float, node[2:])) for node in found}
@@ -97,9 +103,9 @@ def leaf_sums(values: Array) -> Array:
     leaves = -(-n // LEAF)
     padded = np.zeros((rows, leaves * LEAF))
     padded[:, :n] = values
-    steps = padded.reshape(rows, leaves, LEAF // LANES, LANES)
-    lanes = np.zeros((rows, leaves, LANES))
-    for step in range(LEAF // LANES):
+    steps = padded.reshape(rows, leaves, LEAF // RUNNING, RUNNING)
+    lanes = np.zeros((rows, leaves, RUNNING))
+    for step in range(LEAF // RUNNING):
         lanes += steps[:, :, step]
     while lanes.shape[2] > 1:
         half = lanes.shape[2] // 2
@@ -115,3 +121,26 @@ def _insert(nodes: dict[Node, tuple[float, ...]], node: Node, value: tuple[float
         value = tuple(a + b for a, b in zip(left, right, strict=True))
         level, place = level + 1, place >> 1
     nodes[level, place] = value
+
+
+def fixed_sums(leaves: Array) -> tuple[int, ...]:
+    """float64 [leaves, rows] to the exact sum over the leaves, an integer of 2^-72 per row.
+
+    What is not finite counts as 0 and what is too large as 2^41; Integrity tells of such inputs.
+    """
+    scaled = np.clip(np.nan_to_num(leaves, nan=0.0, posinf=_MOST, neginf=-_MOST) * 2.0**WHOLE, -_MOST, _MOST)
+    high = np.floor(scaled)
+    low = np.rint((scaled - high) * 2.0**PART)
+    return tuple((h << PART) + x for h, x in zip(_exact(high), _exact(low), strict=True))
+
+
+def _exact(values: Array) -> list[int]:
+    """The sum of each column of whole numbers below 2^62, in halves of 31 bits so that int64 holds it."""
+    whole = values.astype(np.int64)
+    upper, lower = (whole >> 31).sum(axis=0).tolist(), (whole & (1 << 31) - 1).sum(axis=0).tolist()
+    return [(u << 31) + x for u, x in zip(upper, lower, strict=True)]
+
+
+def value_of(total: int) -> float:
+    """The sum as a float64."""
+    return float(total / 2 ** (WHOLE + PART))

@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
+from agentmerge.survey.answers import Answers, Integer
+from agentmerge.survey.copied import differing
 from agentmerge.survey.statistic import Statistic
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
+    from agentmerge.kernels import Backend
     from agentmerge.tensors import Stack
 
 
 @dataclass(frozen=True)
 class HeadDiffers(Statistic[int]):
-    """Elements of the head, the one agent of the stack, that differ from the embedding, its base.
+    """How many elements of a head differ from the embedding's; asked of stacks (embedding, (head,)).
 
-    Bytes are compared; numbers as float32 where the two are stored in different dtypes.
+    Elements differ in their stored bytes; in the bytes of their float32 numbers where the dtypes differ.
     """
+
+    answers: ClassVar[Answers[int]] = Integer()
 
     def observe(self, stack: Stack) -> int:
         """Count one stack."""
         embedding, (head,) = stack.base, stack.agents
         if embedding.dtype != head.dtype:
             embedding, head = as_float32(embedding), as_float32(head)
-        left, right = (array.view(np.uint8).reshape(array.size, -1) for array in (embedding, head))
-        return int((left != right).any(axis=1).sum())
+        return differing(embedding, head)
 
-    def combine(self, left: int, right: int) -> int:
-        """Their sum."""
-        return left + right
-
-    def encode(self, answer: int) -> int:
-        """The number itself."""
-        return answer
-
-    def decode(self, data: Any) -> int:
-        """The number itself."""
-        return int(data)
+    def kernel(self, stack: Stack, kernels: Backend) -> int | None:
+        """The same in one compiled pass, which compares float32 bits: equal where the stored bits are."""
+        _, different = kernels.overlap(stack, inf)
+        return int(different[0])

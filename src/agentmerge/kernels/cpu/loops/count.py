@@ -1,27 +1,26 @@
-"""The compiled loops of a fold: who changed what, NaN and inf, fingerprints. Importing it compiles or loads them.
+"""The compiled loops of a fold: who changed what, NaN and inf, fingerprints.
 
 One function serves any number of agents and any mix of dtypes: arrays come as addresses and dtype codes. All work on
-whole vectors; call.py pads what is left over with zeros, which count as nothing.
+whole vectors; arguments.py pads what is left over with zeros, which count as nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numba import types
 
-from agentmerge.kernels.floats import BF16, F32, INF, decode
-from agentmerge.kernels.vectors import (
-    INTS,
+from agentmerge.kernels.arguments import BF16, F32
+from agentmerge.kernels.cpu.fold import IntegrityTally, OverlapTally
+from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
+from agentmerge.kernels.cpu.loops.floats import INF, decode
+from agentmerge.kernels.cpu.loops.signatures import COUNTS, INTS, SOURCES, named
+from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
-    SOURCES,
     bits_of,
-    compiled,
     fill_u16,
     fill_u32,
     fill_u64,
-    inlined,
     largest,
     load_f32,
     load_u16,
@@ -33,17 +32,17 @@ from agentmerge.kernels.vectors import (
     total,
     word,
 )
-from agentmerge.tensors import LEAF
+from agentmerge.tensors import LEAF, MIX
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.call import Sources
+    from agentmerge.kernels.arguments import Sources
     from agentmerge.tensors import Array
 
-MIX = 0x9E3779B1
-"""survey.integrity.MIX; the rooms are strangers, a test keeps them equal."""
-
 _LOW = 0xFFFFFFFF
-_WORDS = LEAF // LANES
+WORDS = LEAF // LANES
+"""Mask words of a leaf."""
+_OVERLAP = named(OverlapTally, [COUNTS, INTS, *[types.uint64[:, ::1]] * 2])
+_INTEGRITY = named(IntegrityTally, [INTS, INTS, types.uint64[::1]])
 
 
 @inlined
@@ -88,20 +87,23 @@ def _non_finite(address: int, code: int, first: int, last: int) -> tuple[int, in
     return nan, inf
 
 
-@compiled(types.void(SOURCES, types.int64, types.int64, types.int64, INTS, INTS, types.uint64[::1]))
-def integrity(
-    sources: Sources, elements: int, key: int, start: int, nan: Array, inf: Array, fingerprint: Array
-) -> None:
-    """Add to the counts of NaN and inf and to the fingerprint of every source, [1 + agents] each."""
-    for a in range(fingerprint.size):
+@inlined
+def _add_non_finite(sources: Sources, a: int, first: int, last: int, to: IntegrityTally) -> None:
+    found = _non_finite(sources.addresses[a], sources.codes[a], first, last)
+    to.nan[a] += found[0]
+    to.inf[a] += found[1]
+
+
+@compiled(types.void(SOURCES, types.int64, types.int64, types.int64, _INTEGRITY))
+def integrity(sources: Sources, elements: int, key: int, start: int, to: IntegrityTally) -> None:
+    """Add to the counts of NaN and inf and to the fingerprint of every source."""
+    for a in range(to.fingerprint.size):
         address, code = sources.addresses[a], sources.codes[a]
         for first in range(0, elements, LEAF):
             last = min(first + LEAF, elements)
-            fingerprint[a] += _fingerprint(address, code, first, last, key, start)
+            to.fingerprint[a] += _fingerprint(address, code, first, last, key, start)
             if _suspect(address, code, first, last):
-                found = _non_finite(address, code, first, last)
-                nan[a] += found[0]
-                inf[a] += found[1]
+                _add_non_finite(sources, a, first, last, to)
 
 
 @inlined
@@ -141,40 +143,28 @@ def _tally(changed: Array, at_least: Array, exactly: Array) -> None:
             exactly[t, k - 1] += found
 
 
-@compiled(
-    types.void(
-        SOURCES, types.int64, types.float32, types.int64, types.int64,
-        types.int64[:, ::1], INTS, INTS, INTS, types.uint64[::1],
-    )
-)  # fmt: skip
+@compiled(types.void(SOURCES, types.int64, types.float32, types.int64, types.int64, _OVERLAP, _INTEGRITY))
 def count(
     sources: Sources,
     elements: int,
     threshold: float,
     key: int,
     start: int,
-    exactly: Array,
-    different: Array,
-    nan: Array,
-    inf: Array,
-    fingerprint: Array,
+    overlap: OverlapTally,
+    integrity: IntegrityTally,
 ) -> None:
     """Overlap and integrity in one pass over memory: tile by tile, each read again from the cache.
 
-    Arrays of integrity that are empty are not asked for; of task vectors that a wrapping method made they must be.
+    Of task vectors that a wrapping method made, integrity must not be asked for.
     """
-    agents = different.size
-    changed, at_least = np.zeros((agents, _WORDS), np.uint64), np.zeros((agents + 2, _WORDS), np.uint64)
-    at_least[0] = ~np.uint64(0)
+    changed, fingerprint = overlap.changed, integrity.fingerprint
     for first in range(0, elements, LEAF):
         last = min(first + LEAF, elements)
         for a in range(fingerprint.size):
             fingerprint[a] += _fingerprint(sources.addresses[a], sources.codes[a], first, last, key, start)
         changed[:, (last - first) // LANES :] = 0
-        worst = _changes(sources, first, last, threshold, changed, different)
-        _tally(changed, at_least, exactly)
+        worst = _changes(sources, first, last, threshold, changed, overlap.different)
+        _tally(changed, overlap.at_least, overlap.exactly)
         if worst >= INF:
             for a in range(fingerprint.size):
-                found = _non_finite(sources.addresses[a], sources.codes[a], first, last)
-                nan[a] += found[0]
-                inf[a] += found[1]
+                _add_non_finite(sources, a, first, last, integrity)

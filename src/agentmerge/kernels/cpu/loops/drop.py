@@ -1,4 +1,4 @@
-"""The compiled loop of methods/dare.py: drop task vectors at random, rescale the rest. Importing it compiles it."""
+"""The compiled loop of methods/dare.py: drop task vectors at random, rescale the rest."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 from numba import types
 
-from agentmerge.kernels.floats import decode, random_lanes
-from agentmerge.kernels.stages import task_vector
-from agentmerge.kernels.vectors import INTS, LANES, SOURCES, compiled, fill_f32, select, store
+from agentmerge.kernels.cpu.loops.compiled import compiled
+from agentmerge.kernels.cpu.loops.floats import decode, random_lanes
+from agentmerge.kernels.cpu.loops.signatures import COUNTS, INTS, SOURCES
+from agentmerge.kernels.cpu.loops.stages import task_vector
+from agentmerge.kernels.cpu.loops.vectors import LANES, fill_f32, select, store
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.call import Sources
+    from agentmerge.kernels.arguments import Sources
     from agentmerge.tensors import Array
 
 
-@compiled(types.void(SOURCES, types.int64, types.int64[:, ::1], types.int64, types.float32, types.int64, INTS))
+@compiled(types.void(SOURCES, types.int64, COUNTS, types.int64, types.float32, types.int64, INTS))
 def drop(sources: Sources, elements: int, keys: Array, last: int, density: float, start: int, out: Array) -> None:
     """Tau / density where an agent's random bits are at most `last`, else 0; float32 at the addresses `out`."""
     for i in range(0, elements, LANES):

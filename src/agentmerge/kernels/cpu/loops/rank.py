@@ -1,4 +1,4 @@
-"""The compiled folds of TIES: histograms of magnitudes, and elected signs. Importing it compiles or loads them."""
+"""The compiled folds of TIES: histograms of magnitudes, and elected signs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import types
 
-from agentmerge.kernels.floats import decode
-from agentmerge.kernels.rules import elected
-from agentmerge.kernels.stages import task_vector, task_vectors
-from agentmerge.kernels.vectors import (
-    FLOATS,
-    INTS,
+from agentmerge.kernels.arguments import LOW_BITS
+from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
+from agentmerge.kernels.cpu.loops.floats import decode
+from agentmerge.kernels.cpu.loops.formulas.ties import elected
+from agentmerge.kernels.cpu.loops.signatures import COUNTS, FLOATS, INTS, KEYS, SCRATCH, SOURCES
+from agentmerge.kernels.cpu.loops.stages import task_vector, task_vectors
+from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
-    SOURCES,
     Lanes,
     bits_of,
-    compiled,
-    inlined,
     lowest,
     population,
     store,
@@ -26,11 +24,8 @@ from agentmerge.kernels.vectors import (
 )
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.call import Sources
+    from agentmerge.kernels.arguments import Scratch, Sources
     from agentmerge.tensors import Array
-
-LOW_BITS = 15
-"""survey.magnitude.LOW_BITS; the rooms are strangers, a test keeps them equal."""
 
 _ONE, _EVERY = np.uint64(1), np.uint64(2**LANES - 1)
 
@@ -53,7 +48,7 @@ def _tally(keys: Lanes, which: Any, room: Array, address: int, counts: Array, t:
         which &= which - _ONE
 
 
-@compiled(types.void(SOURCES, types.int64, types.uint32[::1], types.int64, types.int64[:, ::1]))
+@compiled(types.void(SOURCES, types.int64, KEYS, types.int64, COUNTS))
 def high(sources: Sources, elements: int, room: Array, address: int, counts: Array) -> None:
     """survey.MagnitudeHigh: add to counts [agents, 2^16]; `room`, at `address`, holds a vector."""
     for i in range(0, elements, LANES):
@@ -62,7 +57,7 @@ def high(sources: Sources, elements: int, room: Array, address: int, counts: Arr
             _tally(_magnitude_bits(sources, base, t, i) >> LOW_BITS, _EVERY, room, address, counts, t)
 
 
-@compiled(types.void(SOURCES, types.int64, types.uint32[::1], types.int64, INTS, types.int64[:, ::1]))
+@compiled(types.void(SOURCES, types.int64, KEYS, types.int64, INTS, COUNTS))
 def low(sources: Sources, elements: int, room: Array, address: int, bins: Array, counts: Array) -> None:
     """survey.MagnitudeLow: add to counts [agents, 2^15] the magnitudes in each agent's bin, -1 for none."""
     for i in range(0, elements, LANES):
@@ -73,14 +68,14 @@ def low(sources: Sources, elements: int, room: Array, address: int, bins: Array,
             _tally(bits & (1 << LOW_BITS) - 1, inside, room, address, counts, t)
 
 
-@compiled(types.void(SOURCES, INTS, types.int64, FLOATS, FLOATS, INTS))
-def signs(sources: Sources, scratch: Array, elements: int, weight: Array, limit: Array, counts: Array) -> None:
+@compiled(types.void(SOURCES, SCRATCH, types.int64, FLOATS, FLOATS, INTS))
+def signs(sources: Sources, scratch: Scratch, elements: int, weight: Array, limit: Array, counts: Array) -> None:
     """methods.ties.ElectedSigns: add to counts [2] how many elements elected + and how many -."""
     given = sources.taus.size > 0
-    rows = sources.taus if given else scratch
+    rows = sources.taus if given else scratch.rows
     for i in range(0, elements, LANES):
         if not given:
-            task_vectors(sources, decode(sources.addresses[0], sources.codes[0], i), i, scratch)
+            task_vectors(sources, decode(sources.addresses[0], sources.codes[0], i), i, scratch.rows)
         sign = elected(rows, 4 * i if given else 0, weight, limit)
         counts[0] += population(word(sign > 0.0))
         counts[1] += population(word(sign < 0.0))

@@ -8,16 +8,12 @@ lane rounds as numpy does.
 from __future__ import annotations
 
 import operator
-from hashlib import sha256
 from inspect import signature as signature_of
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from llvmlite import binding, ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
-
-from agentmerge.kernels.call import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,8 +32,6 @@ LANES = _lanes()
 
 Lanes = Any
 """A vector in a signature; numba knows which."""
-F = TypeVar("F", bound="Callable[..., Any]")
-
 
 _REALS = {"float": ir.FloatType(), "double": ir.DoubleType()}
 
@@ -66,46 +60,10 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, vector, vector.llvm)  # type: ignore[no-untyped-call]
 
 
-F32, U32, U16, U8, MASK = (Vector(kind) for kind in ("float", "i32", "i16", "i8", "i1"))
-U64 = Vector("i64", LANES // 4)
+Float32, UInt32, UInt16, UInt8, Mask = (Vector(kind) for kind in ("float", "i32", "i16", "i8", "i1"))
+UInt64 = Vector("i64", LANES // 4)
 """A quarter of the lanes: the 64-bit words of 64 two-byte elements, or the Philox counters of 64 elements."""
-F64 = Vector("double")
-
-
-def named(of: type[tuple[Any, ...]], fields: list[Any]) -> Any:
-    """The numba type of a NamedTuple."""
-    uniform = len(set(fields)) == 1
-    build: Any = types.NamedUniTuple if uniform else types.NamedTuple
-    return build(fields[0], len(fields), of) if uniform else build(fields, of)
-
-
-INTS, FLOATS = types.int64[::1], types.float32[::1]
-SOURCES = named(Sources, [INTS] * 5)
-"""Parts of signatures."""
-
-
-def inlined(function: F) -> F:
-    """A jitted helper that becomes part of its caller."""
-    return cast("F", njit(forceinline=True, error_model="numpy")(function))
-
-
-def compiled(signature: Any) -> Callable[[F], F]:
-    """Compile now, or load from numba's cache; without a cache where no folder can be written.
-
-    numba's cache looks at no file but the function's own, so its name carries a digest of all files here.
-    """
-    options: Any = {"nogil": True, "error_model": "numpy"}
-    sources = sorted(Path(__file__).parent.glob("*.py"))
-    digest = sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
-
-    def compiling(function: F) -> F:
-        function.__qualname__ = f"{function.__name__}_{digest}"
-        try:
-            return cast("F", njit([signature], cache=True, **options)(function))
-        except (RuntimeError, OSError):
-            return cast("F", njit([signature], **options)(function))
-
-    return compiling
+Float64 = Vector("double")
 
 
 def _operation(result: Any, build: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,7 +124,7 @@ def _largest(builder: Any, values: Any) -> Any:
 
 def _interleave(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """a0 b0 c0 d0 a1 b1 ... as 32-bit lanes."""
-    a, b, c, d = (builder.trunc(quarter, ir.VectorType(ir.IntType(32), U64.lanes)) for quarter in (a, b, c, d))
+    a, b, c, d = (builder.trunc(quarter, ir.VectorType(ir.IntType(32), UInt64.lanes)) for quarter in (a, b, c, d))
 
     def joined(left: Any, right: Any, order: list[int]) -> Any:
         return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order))
@@ -177,36 +135,36 @@ def _interleave(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return joined(joined(a, b, pairs), joined(c, d, pairs), fours)
 
 
-load_f64, load_f32, load_u16, load_u64 = _load(F64), _load(F32), _load(U16), _load(U64)
+load_f64, load_f32, load_u16, load_u64 = _load(Float64), _load(Float32), _load(UInt16), _load(UInt64)
 store = _operation(types.int64, _store)
 prefetch = _operation(types.int64, _prefetch)
 """Ask for the 64 bytes at an address, which need not exist: with many agents the hardware loses track of them."""
 
-fill_f32, fill_u64, fill_u32, fill_u16, fill_u8 = (_fill(vector) for vector in (F32, U64, U32, U16, U8))
+fill_f32, fill_u64, fill_u32, fill_u16, fill_u8 = (_fill(vector) for vector in (Float32, UInt64, UInt32, UInt16, UInt8))
 steps_u64 = _operation(
-    U64, lambda b, first: b.add(_splat(b, first, U64), ir.Constant(U64.llvm, list(range(U64.lanes))))
+    UInt64, lambda b, first: b.add(_splat(b, first, UInt64), ir.Constant(UInt64.llvm, list(range(UInt64.lanes))))
 )
 """first, first + 1, first + 2, ..."""
 
-bits_of = _operation(U32, lambda b, x: b.bitcast(x, U32.llvm))
-from_bits = _operation(F32, lambda b, x: b.bitcast(x, F32.llvm))
-widen = _operation(U32, lambda b, x: b.zext(x, U32.llvm))
-narrow = _operation(U16, lambda b, x: b.trunc(x, U16.llvm))
-to_float = _operation(F32, lambda b, x: b.uitofp(x, F32.llvm))
-to_double = _operation(F64, lambda b, x: b.fpext(x, F64.llvm))
-to_integer = _operation(U32, lambda b, x: b.fptoui(x, U32.llvm))
-interleave = _operation(U32, _interleave)
+bits_of = _operation(UInt32, lambda b, x: b.bitcast(x, UInt32.llvm))
+from_bits = _operation(Float32, lambda b, x: b.bitcast(x, Float32.llvm))
+widen = _operation(UInt32, lambda b, x: b.zext(x, UInt32.llvm))
+narrow = _operation(UInt16, lambda b, x: b.trunc(x, UInt16.llvm))
+to_float = _operation(Float32, lambda b, x: b.uitofp(x, Float32.llvm))
+to_double = _operation(Float64, lambda b, x: b.fpext(x, Float64.llvm))
+to_integer = _operation(UInt32, lambda b, x: b.fptoui(x, UInt32.llvm))
+interleave = _operation(UInt32, _interleave)
 
-magnitude = _operation(F32, lambda b, x: _call(b, f"llvm.fabs.v{LANES}f32", x.type, x))
-floor = _operation(F32, lambda b, x: _call(b, f"llvm.floor.v{LANES}f32", x.type, x))
-ceil = _operation(F32, lambda b, x: _call(b, f"llvm.ceil.v{LANES}f32", x.type, x))
+magnitude = _operation(Float32, lambda b, x: _call(b, f"llvm.fabs.v{LANES}f32", x.type, x))
+floor = _operation(Float32, lambda b, x: _call(b, f"llvm.floor.v{LANES}f32", x.type, x))
+ceil = _operation(Float32, lambda b, x: _call(b, f"llvm.ceil.v{LANES}f32", x.type, x))
 maximum = _operation(lambda x, y: x(x, y), lambda b, x, y: b.select(b.icmp_unsigned(">", x, y), x, y))
 largest = _operation(types.int64, _largest)
-total = _operation(types.uint64, lambda b, x: _call(b, f"llvm.vector.reduce.add.v{U64.lanes}i64", x.type.element, x))
+total = _operation(types.uint64, lambda b, x: _call(b, f"llvm.vector.reduce.add.v{UInt64.lanes}i64", x.type.element, x))
 
-ones = _operation(U8, lambda b, mask: b.zext(mask, U8.llvm))
+ones = _operation(UInt8, lambda b, mask: b.zext(mask, UInt8.llvm))
 word = _operation(types.uint64, lambda b, mask: b.zext(b.bitcast(mask, ir.IntType(LANES)), ir.IntType(64)))
-mask = _operation(MASK, lambda b, word: b.bitcast(b.trunc(word, ir.IntType(LANES)), MASK.llvm))
+mask = _operation(Mask, lambda b, word: b.bitcast(b.trunc(word, ir.IntType(LANES)), Mask.llvm))
 lowest = _operation(
     types.int64, lambda b, word: _call(b, "llvm.cttz.i64", word.type, word, ir.Constant(ir.IntType(1), 1))
 )
@@ -222,7 +180,7 @@ def _operator(symbol: Any, integer: str, real: str = "", comparison: str = "") -
     def result(context: Any) -> Callable[..., Any]:
         def of(left: Any, right: Any) -> Any:
             if isinstance(left, Vector) and (left is right or not isinstance(right, Vector)):
-                return MASK if comparison else left
+                return Mask if comparison else left
             return None
 
         return of

@@ -1,4 +1,4 @@
-"""The definitions of what a full probe counts, in numpy, one short function per measure. Knows no methods."""
+"""The definitions of what a full probe counts, in numpy, one short function per measure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agentmerge.kernels.arguments import MAGNITUDE_SHIFT, MAGNITUDES
 from agentmerge.randomness import stream_key
-from agentmerge.survey.integrity import MIX
 from agentmerge.survey.overlap import changed_mask
-from agentmerge.tensors import LEAF, Cast, as_float32
+from agentmerge.tensors import LEAF, MIX, Cast, as_float32
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Array, Stack
@@ -24,8 +24,6 @@ SCALED_DOWN = ("task_arithmetic", "ram")
 STEPS = (1, 2, 3, 5, 9)
 """The first number of steps of each class: 1, 2, 3-4, 5-8, 9 or more."""
 EXPONENTS = 256
-MAGNITUDES, MAGNITUDE_SHIFT = 4096, 19
-"""|tau| by its float32 exponent and the upper 4 bits of its mantissa: a class is 6 % wide."""
 
 
 def pairs(agents: int) -> list[tuple[int, int]]:
@@ -34,7 +32,7 @@ def pairs(agents: int) -> list[tuple[int, int]]:
 
 
 def count(stack: Stack, threshold: float, sample: int) -> tuple[dict[str, Array], Array]:
-    """The counts of survey.profile.ProfileCounts by name, and the rows of its energies, float64 [rows, n]."""
+    """The counts of question.ProfileCounts by name, and the rows of its energies, float64 [rows, n]."""
     tau, where = stack.task_vectors(), sampled(stack, sample)
     everywhere = changed_mask(tau, threshold)
     mean, number, changed = mean_change(tau, everywhere), everywhere.sum(axis=0), everywhere & where
@@ -160,7 +158,7 @@ def survived(stack: Stack, tau: Array, unique: Array) -> Array:
 
 
 def energies(tau: Array, chosen: Array, mean: Array) -> Array:
-    """The rows of survey.profile.Energy, float64 [3 t + 3 p, n], over the changes that are chosen."""
+    """The rows of question.Energy, float64 [3 t + 3 p, n], over the changes that are chosen."""
     number, wide = chosen.sum(axis=0), np.where(chosen, tau, 0).astype(np.float64)
     unique, shared = np.where(number == 1, wide, 0), np.where(number >= 2, wide, 0)
     both = [(np.where(chosen[t], wide[s], 0), np.where(chosen[s], wide[t], 0)) for s, t in pairs(len(tau))]

@@ -5,7 +5,9 @@ The definitions are numpy's and ml_dtypes' casts, `tensors.stochastic_round` and
 
 from __future__ import annotations
 
-from agentmerge.kernels.vectors import (
+from agentmerge.kernels.arguments import BF16, F32
+from agentmerge.kernels.cpu.loops.compiled import inlined
+from agentmerge.kernels.cpu.loops.vectors import (
     Lanes,
     bits_of,
     ceil,
@@ -14,7 +16,6 @@ from agentmerge.kernels.vectors import (
     fill_u64,
     floor,
     from_bits,
-    inlined,
     interleave,
     load_f32,
     load_u16,
@@ -29,9 +30,6 @@ from agentmerge.kernels.vectors import (
     widen,
 )
 from agentmerge.randomness import MULTIPLIERS, ROUNDS, WEYL
-
-BF16, F16, F32 = 0, 1, 2
-"""Dtype codes, as jitted code sees them."""
 
 SIGN, INF, QUIET = 0x80000000, 0x7F800000, 0x7FC00000
 """The float32 bits of -0.0, of inf and of the usual NaN."""

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.kernels.floats import BF16, F16, F32, round_to
-from agentmerge.kernels.summing import _add
-from agentmerge.kernels.vectors import (
+from agentmerge.kernels.arguments import BF16, F16, F32, MAGNITUDE_SHIFT
+from agentmerge.kernels.cpu.loops.compiled import inlined
+from agentmerge.kernels.cpu.loops.floats import round_to
+from agentmerge.kernels.cpu.loops.sums import add_products
+from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
     Lanes,
     bits_of,
     fill_f32,
     fill_u32,
-    inlined,
     load_f32,
     load_u16,
     lowest,
@@ -27,11 +28,9 @@ from agentmerge.kernels.vectors import (
 )
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.call import Sources
+    from agentmerge.kernels.arguments import Sources
+    from agentmerge.kernels.cpu.full import Room
     from agentmerge.tensors import Array
-
-SHIFT = 19
-"""survey.profiling.MAGNITUDE_SHIFT; the rooms are strangers, a test keeps them equal."""
 
 _ONE = np.uint64(1)
 
@@ -73,22 +72,22 @@ def tally_steps(sources: Sources, t: int, i: int, by: Any, steps: Array) -> None
 
 
 @inlined
-def tally_set(keys: Lanes, room: Array, address: int, table: Array) -> None:
+def tally_set(keys: Lanes, room: Room, table: Array) -> None:
     """Count each element at its key, in one of four tables by turns."""
-    store(address, keys)
+    store(room.address, keys)
     for j in range(0, LANES, 4):
-        table[0, room[j]] += 1
-        table[1, room[j + 1]] += 1
-        table[2, room[j + 2]] += 1
-        table[3, room[j + 3]] += 1
+        table[0, room.keys[j]] += 1
+        table[1, room.keys[j + 1]] += 1
+        table[2, room.keys[j + 2]] += 1
+        table[3, room.keys[j + 3]] += 1
 
 
 @inlined
-def tally_magnitudes(size: Lanes, by: Any, room: Array, address: int, counts: Array) -> None:
+def tally_magnitudes(size: Lanes, by: Any, room: Room, counts: Array) -> None:
     """Count the changed lanes by the upper bits of |tau|."""
-    store(address, bits_of(size) >> SHIFT)
+    store(room.address, bits_of(size) >> MAGNITUDE_SHIFT)
     while by:
-        counts[room[lowest(by)]] += 1
+        counts[room.keys[lowest(by)]] += 1
         by &= by - _ONE
 
 
@@ -131,14 +130,14 @@ def tally_pairs(pairs: Array, rows: Array, changed: Array, raised: Array, counts
 
 @inlined
 def add_energies(pairs: Array, rows: Array, changed: Array, many: Any, mean: Lanes, i: int, places: Array) -> None:
-    """Add a vector to the running sums of survey.profile.Energy."""
+    """Add a vector to the running sums of survey.full.question.Energy."""
     agents, zero = changed.size, fill_f32(0.0)
     for t in range(agents):
         tau = load_f32(rows[t])
         alone, together = select(mask(changed[t] & ~many), tau, zero), select(mask(changed[t] & many), tau, zero)
-        _add(places[t], i, alone, alone)
-        _add(places[agents + t], i, together, together)
-        _add(places[2 * agents + t], i, together, mean)
+        add_products(places[t], i, alone, alone)
+        add_products(places[agents + t], i, together, together)
+        add_products(places[2 * agents + t], i, together, mean)
     for p in range(len(pairs)):
         both = changed[pairs[p, 0]] & changed[pairs[p, 1]]
         if both:
@@ -147,6 +146,6 @@ def add_energies(pairs: Array, rows: Array, changed: Array, many: Any, mean: Lan
                 select(which, load_f32(rows[pairs[p, 0]]), zero),
                 select(which, load_f32(rows[pairs[p, 1]]), zero),
             )
-            _add(places[at], i, left, right)
-            _add(places[at + len(pairs)], i, left, left)
-            _add(places[at + 2 * len(pairs)], i, right, right)
+            add_products(places[at], i, left, right)
+            add_products(places[at + len(pairs)], i, left, left)
+            add_products(places[at + 2 * len(pairs)], i, right, right)

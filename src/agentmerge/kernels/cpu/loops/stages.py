@@ -1,4 +1,4 @@
-"""What every compiled map does around its rule: who changed what, the cast, and what the cast did. Knows no method."""
+"""What every compiled map does around its formula: who changed what, the cast, and what the cast did."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.kernels.floats import INFINITY, decode, encode, random_lanes, round_to
-from agentmerge.kernels.vectors import (
+from agentmerge.kernels.cpu.loops.compiled import inlined
+from agentmerge.kernels.cpu.loops.floats import INFINITY, decode, encode, random_lanes, round_to
+from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
     Lanes,
+    fill_f32,
     fill_u32,
-    inlined,
     load_f32,
     magnitude,
     population,
@@ -21,10 +22,22 @@ from agentmerge.kernels.vectors import (
 )
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.call import Destination, Sources
+    from agentmerge.kernels.arguments import Destination, Sources
     from agentmerge.tensors import Array
 
 _EVERY = np.uint64(2**LANES - 1)
+
+
+@inlined
+def added(base: Lanes, update: Lanes) -> Lanes:
+    """methods.base.added."""
+    return select(update == 0.0, base, base + update)
+
+
+@inlined
+def sign_of(x: Lanes) -> Lanes:
+    """-1, 0 or 1, and NaN of NaN."""
+    return select(x > 0.0, fill_f32(1.0), select(x < 0.0, fill_f32(-1.0), x))
 
 
 @inlined
@@ -98,7 +111,7 @@ def finish(
     tally: Array,
     broken: Array,
 ) -> None:
-    """Round, store and observe a vector; `own`, `some`, `many` and `changed` as of `_fold`."""
+    """Round, store and observe a vector; `own`, `some`, `many` and `changed` as of `changes`."""
     random = fill_u32(0)
     if to.draw:
         random = random_lanes(to.key0, to.key1, to.start + i)

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.kernels import profiles
-from agentmerge.survey import integrity, profiling
-from agentmerge.survey.fixed import fixed_sums, value_of
+from agentmerge import kernels
+from agentmerge.kernels.arguments import Sampled
+from agentmerge.survey.full import definitions
+from agentmerge.survey.full.question import Groups, Profile, ProfileCounts
 from agentmerge.survey.modules import Module
-from agentmerge.survey.profile import Groups, Profile, ProfileCounts
+from agentmerge.survey.sums import fixed_sums, value_of
 from agentmerge.tensors import DTYPES, LEAF, Block, Stack, TensorSpec
 from agentmerge.testing import random_stack
 
@@ -25,6 +26,13 @@ HERE = Module(0, "mlp up")
 def answer(stack: Stack, profile: Profile) -> Groups:
     with np.errstate(all="ignore"):
         return profile.observe(stack)
+
+
+def fast(stack: Stack, profile: Profile) -> Groups | None:
+    """By the kernel, as `observe` asks it."""
+    backend = kernels.choose(stack)
+    assert backend is not None
+    return profile.kernel(stack, backend)
 
 
 def small(base: list[float], agents: list[list[float]], dtype: str = "BF16") -> Stack:
@@ -51,36 +59,34 @@ def test_the_kernel_equals_the_definition(
         seed, elements=elements, agents=agents, dtypes=(dtype,), huge=strange, non_finite=strange
     )  # fmt: skip
     profile = Profile(threshold, sample)
-    assert profile.fused(stack) == answer(stack, profile)
+    assert fast(stack, profile) == answer(stack, profile)
 
 
 @pytest.mark.parametrize("sample", [1, 4])
 def test_any_division_at_leaf_edges_gives_the_same_counts(sample: int) -> None:
     stack, profile = random_stack(3, elements=40 * LEAF + 77), Profile(sample=sample)
     pieces = list(stack.pieces(3 * LEAF))[::-1]
-    assert reduce(profile.combine, [profile.fused(piece) or {} for piece in pieces]) == answer(stack, profile)
+    assert reduce(profile.answers.combine, [fast(piece, profile) or {} for piece in pieces]) == answer(stack, profile)
 
 
 def test_the_answer_survives_json() -> None:
     profile = Profile()
     for agents in (1, 2, 4):
         found = answer(random_stack(5, agents=agents), profile)
-        assert profile.decode(json.loads(json.dumps(profile.encode(found)))) == found
+        assert profile.answers.decode(json.loads(json.dumps(profile.answers.encode(found)))) == found
 
 
 def test_agents_of_other_dtypes_and_more_than_eight_go_by_the_definition() -> None:
     mixed = random_stack(1, dtypes=("BF16", "F32", "F16", "BF16"))
     many = random_stack(1, agents=9, elements=100)
-    assert Profile().fused(mixed) is None
-    assert Profile().fused(many) is None
+    assert fast(mixed, Profile()) is None
+    assert fast(many, Profile()) is None
     assert answer(many, Profile())[HERE].agree.size == 36
 
 
 def test_a_sample_holds_about_its_share_of_the_leaves_and_differs_by_tensor() -> None:
     n = 4096 * LEAF
-    chosen = [
-        profiles.sampled_leaves(n, 64, profiling.sample_key(name), 0) for name in ("model.a.weight", "model.b.weight")
-    ]
+    chosen = [Sampled(64, definitions.sample_key(name), 0).leaves(n) for name in ("model.a.weight", "model.b.weight")]
     assert all(abs(int(leaves.sum()) - 64) <= 2 for leaves in chosen)
     assert (chosen[0] != chosen[1]).any()
     columns = np.bincount(np.flatnonzero(chosen[0]) % 8, minlength=8)  # rows of 8 leaves: no column left out
@@ -89,9 +95,9 @@ def test_a_sample_holds_about_its_share_of_the_leaves_and_differs_by_tensor() ->
 
 def test_a_stack_without_a_sampled_leaf_counts_nothing() -> None:
     stack = random_stack(1, elements=LEAF)
-    name = next(f"t{i}" for i in range(99) if not profiles.sampled_leaves(LEAF, 8, profiling.sample_key(f"t{i}"), 0)[0])
+    name = next(f"t{i}" for i in range(99) if not Sampled(8, definitions.sample_key(f"t{i}"), 0).leaves(LEAF)[0])
     stack = replace(stack, block=Block(TensorSpec(name, "BF16", (LEAF,)), 0, LEAF))
-    assert Profile(sample=8).fused(stack) == {} == answer(stack, Profile(sample=8))
+    assert fast(stack, Profile(sample=8)) == {} == answer(stack, Profile(sample=8))
 
 
 def test_steps_are_counted_in_numbers_of_the_stored_dtype() -> None:
@@ -123,7 +129,7 @@ def test_a_rescale_survives_where_the_merge_stores_another_number() -> None:
     """One step of bfloat16 times 1.5 is a tie that goes to the even neighbour, 2 steps; times 1.4 it is 1 step."""
     step = 2.0**-7
     counts = answer(small([1.0], [[1 + step]]), Profile())[HERE]
-    first = next(m for m, found in zip(profiling.MULTIPLIERS, counts.survived[0, :, 0], strict=True) if found)
+    first = next(m for m, found in zip(definitions.MULTIPLIERS, counts.survived[0, :, 0], strict=True) if found)
     assert first == 1.5
     assert counts.survived[1, :, 0].tolist()[1:] == [1] * 9  # float16 is eight times as fine
     assert counts.survived[2].all()
@@ -134,15 +140,6 @@ def test_the_mean_of_three_loses_a_single_step() -> None:
     assert counts.lost[0, 0].tolist() == [[1, 0, 0], [1, 0, 0]]  # task arithmetic, bfloat16: a third of a step
     assert not counts.lost[1].any()  # RAM keeps what is unique
     assert not counts.lost[0, 2].any()
-
-
-def test_constants_of_the_strange_rooms_agree() -> None:
-    from agentmerge.kernels import profiling as compiled
-    from agentmerge.kernels import tallies
-
-    assert profiles.MAGNITUDES == profiling.MAGNITUDES
-    assert tallies.SHIFT == profiling.MAGNITUDE_SHIFT
-    assert profiles.MIX == compiled.MIX == integrity.MIX
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.randoms(use_true_random=False))

@@ -1,0 +1,51 @@
+"""The backend for CPUs: plain calls; the loops that they lead to are numba's and imported when first called.
+
+One pass over memory each. See kernels.Backend for what every function does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from agentmerge.kernels.cpu.drop import drop
+from agentmerge.kernels.cpu.fold import (
+    count,
+    energies,
+    integrity,
+    magnitudes,
+    overlap,
+    region_retention,
+    retention,
+    signs,
+    squares,
+)
+from agentmerge.kernels.cpu.full import full
+from agentmerge.kernels.cpu.merge import loop_of, merge
+
+__all__ = [
+    "count",
+    "drop",
+    "energies",
+    "full",
+    "integrity",
+    "load",
+    "magnitudes",
+    "merge",
+    "overlap",
+    "region_retention",
+    "retention",
+    "signs",
+    "squares",
+]
+
+_OTHERS = {"count": "count", "drop": "drop", "full": "count"}
+"""What is loaded by its own name: file to function."""
+
+
+def load(*loops: str) -> None:
+    """See Backend.load."""
+    for name in loops:
+        if name in _OTHERS:
+            getattr(import_module(f"agentmerge.kernels.cpu.loops.{name}"), _OTHERS[name]).load()
+        else:
+            loop_of(name).load()

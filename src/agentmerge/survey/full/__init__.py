@@ -1,0 +1,1 @@
+"""What a full probe counts: the question, and the definition of every count."""
