@@ -9,7 +9,7 @@ import pytest
 
 from agentmerge import kernels
 from agentmerge.survey.observe import observe
-from agentmerge.survey.ties import HeadDifference
+from agentmerge.survey.ties import HeadDiffers
 from agentmerge.tensors import DTYPES, Array, Block, Stack, TensorSpec
 
 SPECIAL = [0.0, -0.0, 1.0, np.nan, np.inf, -2.5, 6e-8, 65504.0]
@@ -22,7 +22,7 @@ def tie(embedding: Array, head: Array) -> Stack:
 
 def counted(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> int:
     """By the kernel, where there is one, and by the definition."""
-    question = HeadDifference()
+    question = HeadDiffers()
     fast = observe([question], stack)[question]
     with monkeypatch.context() as off:
         off.setattr(kernels, "choose", lambda *_: None)
@@ -50,6 +50,6 @@ def test_other_dtypes_are_compared_as_float32(monkeypatch: pytest.MonkeyPatch) -
 
 def test_counts_of_blocks_add_up_and_survive_json() -> None:
     embedding = np.arange(6000, dtype=np.float32)
-    stack, question = tie(embedding, embedding + (np.arange(6000, dtype=np.float32) % 3 == 0)), HeadDifference()
+    stack, question = tie(embedding, embedding + (np.arange(6000, dtype=np.float32) % 3 == 0)), HeadDiffers()
     total = reduce(question.answers.combine, map(question.observe, stack.pieces(2048)))
     assert total == question.answers.decode(question.answers.encode(total)) == 2000

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class HeadDifference(Statistic[int]):
+class HeadDiffers(Statistic[int]):
     """How many elements of a head differ from the embedding's; asked of stacks (embedding, (head,)).
 
     Elements differ in their stored bytes; in the bytes of their float32 numbers where the dtypes differ.
