@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agentmerge.tensors import TensorSpec
 
 INDEX = "model.safetensors.index.json"
-"""Tells which shard holds which tensor."""
+"""Which file holds which tensor, where there are several."""
 FORMAT = {"format": "pt"}
 """Metadata without which transformers refuses to load a file."""
 
@@ -88,7 +88,7 @@ def shard_name(index: int, count: int) -> str:
 
 
 def index_json(layout: Layout) -> bytes | None:
-    """The content of model.safetensors.index.json; None for one shard, which needs none."""
+    """The content of INDEX; None for one shard, which needs none."""
     if len(layout.shards) == 1:
         return None
     content = {
