@@ -130,7 +130,7 @@ def main() -> None:
     if options.atheris:
         import atheris
 
-        with atheris.instrument_imports(include=["agentmerge.files.header", "json"]):
+        with atheris.instrument_imports(include=["agentmerge.files.documents", "agentmerge.files.header", "json"]):
             import agentmerge.files.header  # noqa: F401
     trial = Trial(options.seconds)
     if options.atheris:

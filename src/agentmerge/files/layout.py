@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agentmerge.tensors import TensorSpec
 
 INDEX = "model.safetensors.index.json"
-"""Tells which shard holds which tensor."""
+"""Which file holds which tensor, where there are several."""
 FORMAT = {"format": "pt"}
 """Metadata without which transformers refuses to load a file."""
 
