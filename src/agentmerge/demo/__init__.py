@@ -1,1 +1,1 @@
-"""Five tiny real agents, the tasks they were trained on, and what the demo does with them."""
+"""Four tiny real agents of one base, the tasks they were trained on, and what the demo does with three of them."""

@@ -16,7 +16,7 @@ from agentmerge.testing.stacks import assert_same_bits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from agentmerge.sources.source import Extents, Source, Weights  # type: ignore[import-untyped, import-not-found]
+    from agentmerge.sources.source import Extents, Source, Weights  # type: ignore[import-untyped]
 
 SECOND = 1_000_000_000
 """Nanoseconds by which a file's time is moved to see whether that is noticed."""
