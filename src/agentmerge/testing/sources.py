@@ -47,7 +47,8 @@ def assert_source_contract(source: Source) -> None:
 
 
 def _assert_described(source: Source) -> None:
-    found: dict[str, tuple[Any, type]] = {"role": (source.role, Role), "text": (source.text, str)}
+    found: dict[str, tuple[Any, type]] = {"text": (source.text, str)}
+    found |= {"role": (source.role, Role)} if source.role is not None else {}
     found |= {f"metadata[{key!r}]": (text, str) for key, text in source.metadata.items()}
     found |= {f"notes[{i}]": (note, Note) for i, note in enumerate(source.notes)}
     for name, (value, kind) in found.items():
