@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentmerge.sources.source import Extents, Source, Weights
+
     from agentmerge.tensors import Array, Block, TensorSpec
 
 
@@ -53,8 +54,7 @@ class Shifted(Through):
 
     def read(self, block: Block, out: Array | None = None) -> Array:
         if 0 < block.start < block.stop <= self.specs[block.tensor.name].elements:
-            shifted = self.weights.read(replace(block, start=block.start - 1, stop=block.stop - 1), out)
-            return shifted
+            return self.weights.read(replace(block, start=block.start - 1, stop=block.stop - 1), out)
         return self.weights.read(block, out)
 
 
