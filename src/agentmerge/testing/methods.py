@@ -1,0 +1,163 @@
+"""The contract that every method passes, run through the real engine."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agentmerge.api import merge
+from agentmerge.files.save import spec_of
+from agentmerge.tensors import DTYPES, Array, as_float32
+from agentmerge.testing.checkpoints import (
+    Sources,
+    assert_same_tensors,
+    make_agents,
+    random_base,
+    read_checkpoint,
+    write_checkpoint,
+)
+from agentmerge.testing.kernels import assert_kernel_equals_definition
+from agentmerge.testing.stacks import HOSTILE, assert_same_bits, random_importance, random_stack, survey_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agentmerge.methods.base import MergeMethod
+
+CONTRACT_DTYPES = {"model.norm.weight": "F32", "model.layers.0.self_attn.q_proj.weight": "F16"}
+"""Tensors of the contract's base that are not BF16."""
+
+
+def assert_contract(
+    method: MergeMethod,
+    *,
+    rules: Sequence[Mapping[str, Any]] = (),
+    weights: Sequence[float] = (1.0, 1.0, 1.0),
+    symmetric: bool = True,
+) -> None:
+    """Raise AssertionError unless a method keeps the contract of every method, run through the real engine.
+
+    - agents equal to the base give the base, bit for bit;
+    - names, order, shapes and dtypes are the base's, and every number is finite;
+    - the bytes do not depend on block size, worker count or shard size;
+    - the order of the agents in the recipe does not matter (where the method is `symmetric`);
+    - `merge` is pure: it changes no input and gives the same twice;
+    - a kernel, where there is one, equals the definition bit for bit.
+
+    Args:
+        method: with its settings.
+        rules: of the recipe; the agents are called code, memory and tool.
+        weights: of code, memory and tool.
+        symmetric: False for a method that is told its agents' order by something else than their names.
+    """
+    assert_pure(method)
+    assert_kernel_equals_definition(method)
+    with TemporaryDirectory(prefix="agentmerge-contract-") as name:
+        sources = make_agents(Path(name), base=_contract_base())
+        trial = _Trial(method, sources, tuple(rules), dict(zip(sorted(sources.agents), weights, strict=True)))
+        _assert_base_kept(trial)
+        merged = trial.run("plain")
+        _assert_like_base(merged, read_checkpoint(sources.base))
+        _assert_same_however_run(trial, merged)
+        if symmetric:
+            assert_same_tensors(trial.run("turned", turned=True), merged, "agents in another order")
+
+
+def assert_pure(method: MergeMethod) -> None:
+    """Raise AssertionError when `merge` changes an input, gives another result twice, or no float32 [n]."""
+    for elements in (0, 1, 63, 4097):
+        reads = "importance" in method.reads
+        stack = random_stack(elements, elements=elements, dtypes=("BF16", "F16", "F32"), huge=True, importance=reads)
+        arrays = (stack.base, *stack.agents, *(array for kind in stack.extra.values() for array in kind))
+        before = [array.tobytes() for array in arrays]
+        survey = survey_of(method, [stack])
+        with np.errstate(all="ignore"):
+            merged, again = method.merge(stack, survey), method.merge(stack, survey)
+        if merged.dtype != np.float32 or merged.shape != (elements,):
+            raise AssertionError(f"merge gave {merged.dtype} {merged.shape}, expected float32 ({elements},)")
+        assert_same_bits(again, merged, f"{elements} elements merged twice")
+        if before != [array.tobytes() for array in arrays]:
+            raise AssertionError(f"merge changed its inputs ({elements} elements)")
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One method over one set of sources, run in several ways."""
+
+    method: MergeMethod
+    sources: Sources
+    rules: tuple[Mapping[str, Any], ...]
+    weights: Mapping[str, float]
+
+    def run(
+        self, name: str, *, agents: Mapping[str, Path] | None = None, turned: bool = False, **sections: Any
+    ) -> dict[str, Array]:
+        """The merged tensors; agents written in the recipe from the last name to the first when `turned`."""
+        paths = agents or self.sources.agents
+        names = sorted(paths, reverse=turned)
+        recipe = {
+            "base": str(self.sources.base),
+            "agents": {n: self._agent(n, paths[n]) for n in names},
+            "method": self.method,
+            "rules": [dict(rule) for rule in self.rules],
+            "inputs": {"unchanged": "allow"},
+            **sections,
+        }
+        out = self.sources.base.parent / f"out-{name}"
+        merge(recipe, out)
+        tensors = read_checkpoint(out)
+        shutil.rmtree(out)
+        return tensors
+
+    def _agent(self, name: str, path: Path) -> dict[str, Any]:
+        agent = {"source": str(path), "weight": self.weights[name]}
+        if "importance" not in self.method.reads:
+            return agent
+        folder = self.sources.base.parent / f"importance-{name}"
+        if not folder.exists():
+            rng = np.random.default_rng(len(name))
+            shapes = {tensor: array.shape for tensor, array in read_checkpoint(path).items()}
+            write_checkpoint(folder, {tensor: random_importance(rng, shape) for tensor, shape in shapes.items()})
+        return {**agent, "importance": str(folder)}
+
+
+def _contract_base() -> dict[str, Array]:
+    tensors = random_base(7, dtypes=CONTRACT_DTYPES)
+    embedding = tensors["model.embed_tokens.weight"].reshape(-1)
+    hostile = np.array(HOSTILE, np.float32).astype(embedding.dtype)
+    embedding[: hostile.size] = hostile
+    scalar = np.array(0.5, DTYPES["BF16"])
+    none = np.zeros((0, 3), DTYPES["BF16"])
+    return {**tensors, "model.rotary.inv_step": np.arange(5), "model.scalar": scalar, "model.none": none}
+
+
+def _assert_base_kept(trial: _Trial) -> None:
+    base = trial.sources.base
+    copies = {name: Path(shutil.copytree(base, base.parent / f"copy-{name}")) for name in trial.sources.agents}
+    for rounding in ("nearest", "stochastic"):
+        merged = trial.run("kept", agents=copies, output={"rounding": rounding})
+        assert_same_tensors(merged, read_checkpoint(base), f"agents equal to the base, rounding {rounding}")
+
+
+def _assert_like_base(merged: Mapping[str, Array], base: Mapping[str, Array]) -> None:
+    found, expected = ([spec_of(name, array) for name, array in t.items()] for t in (merged, base))
+    if found != expected:
+        raise AssertionError(f"the output has {found}, expected {expected}")
+    for name, array in merged.items():
+        if not np.isfinite(as_float32(array)).all():
+            raise AssertionError(f"{name}: not every merged number is finite")
+
+
+def _assert_same_however_run(trial: _Trial, merged: Mapping[str, Array]) -> None:
+    for block_size in (4096, 1_000_000):
+        for workers in (1, 2, 4):
+            found = trial.run("again", run={"block_size": block_size, "workers": workers})
+            assert_same_tensors(found, merged, f"block_size {block_size}, workers {workers}")
+    for shard_size in (1, 20_000):
+        found = trial.run("shards", output={"shard_size": shard_size})
+        assert_same_tensors(found, merged, f"shard_size {shard_size}")
