@@ -80,10 +80,14 @@ def main() -> None:
 
 def sets(work: Path, shapes: str) -> dict[str, tuple[Path, dict[str, Path], Path | None]]:
     """Base, agents and importance of every set by its name."""
-    names = ("code", "memory", "tool")
-    golden = GOLDEN / "base", {name: GOLDEN / name for name in names}, GOLDEN / "importance"
+    names, found = ("code", "memory", "tool"), dict[str, Any]()
     shipped = Path(str(resources.files("agentmerge"))) / "demo" / "agents"
-    found: dict[str, Any] = {"golden": golden, "shipped": (shipped / "base", {n: shipped / n for n in names}, None)}
+    for name, stored in {"golden": GOLDEN, "shipped": shipped}.items():
+        folder = work / name  # paths are part of what is written, so they must be the same for every version
+        if not folder.exists():
+            shutil.copytree(stored, folder)
+        importance = folder / "importance" if name == "golden" else None
+        found[name] = folder / "base", {agent: folder / agent for agent in names}, importance
     for shape in filter(None, shapes.split(",")):
         folder = work / shape
         if not folder.exists():

@@ -133,7 +133,7 @@ class Reader:
 def test_every_block_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.name in PENDING:
         pytest.skip("its interfaces are not merged yet")
-    monkeypatch.setattr("agentmerge.demo.decode.available", lambda: False)
+    monkeypatch.setattr("agentmerge.eval.generate.available", lambda: False)
     Reader(page, monkeypatch).run()
 
 
