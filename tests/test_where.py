@@ -28,7 +28,7 @@ def test_an_error_that_is_located_or_prefixed_is_the_same_otherwise(kind: type[S
     assert type(located) is kind
     assert str(located) == str(error) == "it is odd, expected even. Do it.\nso is that"
     assert [problem.where for problem in located.problems] == [Where(BASE, tensor="y"), Where(BASE, tensor="x")]
-    assert str(located.prefixed("base: ")) == "base: it is odd, expected even. Do it.\nso is that"
+    assert str(located.named()) == "base: it is odd, expected even. Do it.\nso is that"
 
 
 def test_what_is_done_about_something_fails_about_it() -> None:

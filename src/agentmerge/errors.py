@@ -75,9 +75,11 @@ class Problem:
     todo: str = ""
     """Whole sentences."""
     where: Where = NOWHERE
+    named: bool = False
+    """Whether its text begins with the role: "base: "."""
 
     def __str__(self) -> str:
-        text = self.found
+        text = f"{self.where.role}: {self.found}" if self.named else self.found
         if self.expected and text.endswith((".", "\n")):
             text = f"{text.rstrip(' ')}{'' if text.endswith(chr(10)) else ' '}Expected {self.expected}"
         elif self.expected:
@@ -96,9 +98,12 @@ class Note:
     where: Where = NOWHERE
     severity: Literal["warning", "note"] = "warning"
     """A warning is told with every merge; a note by `check` alone."""
+    named: bool = False
+    """Whether its text begins with the role: "base: "."""
 
     def __str__(self) -> str:
-        return f"{self.found} {self.todo}" if self.todo else self.found
+        text = f"{self.where.role}: {self.found}" if self.named else self.found
+        return f"{text} {self.todo}" if self.todo else text
 
 
 class MergeError(Exception):
@@ -127,10 +132,10 @@ class MergeError(Exception):
         """The same error, of which is known whose source, which tensor or which file it is about."""
         return type(self)(*(replace(problem, where=problem.where.filled(where)) for problem in self.problems))
 
-    def prefixed(self, text: str) -> Self:
-        """The same error, whose text begins with `text`."""
+    def named(self) -> Self:
+        """The same error, whose text begins with the role of its first problem."""
         first, *more = self.problems
-        return type(self)(replace(first, found=f"{text}{first.found}"), *more)
+        return type(self)(replace(first, named=True), *more)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from agentmerge.cli import main
+from agentmerge.cli.schema import recipe_table
 from agentmerge.methods import registry
 from agentmerge.recipe import Recipe
 from agentmerge.testing import make_agents, random_importance, read_checkpoint, write_checkpoint
@@ -23,8 +24,6 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(\w*)(?: (notest))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-PENDING = {"adding-a-source.md", "adding-a-runner.md", "adding-a-method.md"}
-"""Pages about interfaces that are not merged yet."""
 
 FOLDERS = {
     "base": ("BASE", "agents/base", "path/to/base"),
@@ -131,8 +130,6 @@ class Reader:
 @pytest.mark.usefixtures("folder", "unsynced")
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
 def test_every_block_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page.name in PENDING:
-        pytest.skip("its interfaces are not merged yet")
     monkeypatch.setattr("agentmerge.eval.generate.available", lambda: False)
     Reader(page, monkeypatch).run()
 
@@ -164,20 +161,13 @@ def test_the_second_command_is_the_one_that_ci_starts_with() -> None:
     assert steps[0] == command
 
 
-MERGED = pytest.mark.skipif(bool(PENDING), reason="the rooms are not merged yet")
-
-
-@MERGED
 def test_the_fields_of_a_recipe_are_those_that_the_model_has() -> None:
-    from agentmerge.cli.schema import recipe_table
-
     page = (ROOT / "docs/recipe.md").read_text(encoding="utf-8")
     _before, mark, table = page.partition("<!-- recipe fields -->\n")
     assert mark
     assert table.partition("<!-- recipe fields -->")[0] == recipe_table(), "put there what recipe_table() returns"
 
 
-@MERGED
 @pytest.mark.parametrize("page", [README, ROOT / "docs/design.md"], ids=lambda page: page.name)
 def test_every_room_of_the_house_is_named(page: Path) -> None:
     """README has a tree, docs/design.md a table."""
@@ -187,7 +177,6 @@ def test_every_room_of_the_house_is_named(page: Path) -> None:
     assert rooms <= named, rooms - named
 
 
-@MERGED
 @pytest.mark.parametrize(
     "document", [*DOCUMENTS, ROOT / "experiments/tiny_agents/README.md"], ids=lambda path: path.name
 )

@@ -106,7 +106,8 @@ def test_other_dtypes_are_a_note(case: Case) -> None:
 
 
 def test_a_finding_says_its_place_once() -> None:
-    problem = Problem("base: x is odd: v1.2 is there;", expected="even", todo="Do it.", where=Where(BASE))
+    problem = Problem("x is odd: v1.2 is there;", "even", "Do it.", Where(BASE), named=True)
+    assert str(problem) == "base: x is odd: v1.2 is there; expected even. Do it."
     finding = Finding.of(problem)
     assert (finding.where, finding.found, finding.expected, finding.todo) == (
         "base", "x is odd: v1.2 is there", "even", "Do it.",

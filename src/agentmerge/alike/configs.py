@@ -67,10 +67,10 @@ def compare_side_files(family: Family) -> Family:
             notes += [Note(text, where=agent.where) for text in found]
     if lacking := missing_code(base, family.configs["base"]):
         text = (
-            f"base: config.json needs {', '.join(lacking)} (auto_map), which {base} lacks: the output won't load "
+            f"config.json needs {', '.join(lacking)} (auto_map), which {base} lacks: the output won't load "
             "before you put it there"
         )
-        notes.append(Note(text, where=family.base.where))
+        notes.append(Note(text, where=family.base.where, named=True))
     return family.noted(*notes)
 
 

@@ -56,7 +56,7 @@ class Head:
 
     source: Source
     ties: tuple[Tie, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def base_heads(family: Family) -> Family:
@@ -78,7 +78,7 @@ def base_heads(family: Family) -> Family:
         tied=pair if tied and pair.head in head.source.specs else None,
         ties=(*head.ties, *(tie for each in found.values() for tie in each.ties)),
     )
-    return family.noted(*(Note(n, where=each.source.where) for each in found.values() for n in each.notes))
+    return family.noted(*(note for each in found.values() for note in each.notes))
 
 
 def pair_of(source: Source) -> HeadPair | None:
@@ -151,7 +151,8 @@ def head_like_base(
     if tied:
         return Head(agent if stored else with_head(agent, own), ties, notes)
     if not stored and flag is True and own.embedding in agent.specs:
-        note = f"{agent.role} ties its head to {own.embedding}: it is read from there as {pair.head}"
+        text = f"{agent.role} ties its head to {own.embedding}: it is read from there as {pair.head}"
+        note = Note(text, where=agent.where)
         return Head(with_head(agent, pair), (), (*notes, note))
     return Head(agent, ties if flag is True else (), notes)
 
@@ -186,19 +187,21 @@ def _head_of_base(base: Source, pair: HeadPair, *, tied: bool, untie: bool) -> H
     return Head(base, (Tie(base, pair),) if tied and pair.head in base.specs else ())
 
 
-def _without_head(agent: Source, own: HeadPair, ties: tuple[Tie, ...], notes: tuple[str, ...]) -> Head:
+def _without_head(agent: Source, own: HeadPair, ties: tuple[Tie, ...], notes: tuple[Note, ...]) -> Head:
     """An agent of a base that stores no head."""
     if own.head not in agent.specs:
         return Head(agent, (), notes)
-    note = f"{agent.role}: its {own.head} repeats {own.embedding}, which the base ties; left out"
+    text = f"its {own.head} repeats {own.embedding}, which the base ties; left out"
+    note = Note(text, where=agent.where, named=True)
     seen = agent.seen_as(without(agent.weights, {own.head})) if ties else agent
     return Head(seen, ties, (*notes, note))
 
 
-def _contradictions(agent: Source, config: Mapping[str, Any], own: HeadPair) -> tuple[str, ...]:
+def _contradictions(agent: Source, config: Mapping[str, Any], own: HeadPair) -> tuple[Note, ...]:
     if own.head in agent.specs or tie_flag(config) is not False or not makes_text(config):
         return ()
-    return (f"{agent.role}: tie_word_embeddings is false in its config.json, but it stores no {own.head}",)
+    text = f"tie_word_embeddings is false in its config.json, but it stores no {own.head}"
+    return (Note(text, where=agent.where, named=True),)
 
 
 def _head_name(name: str) -> str | None:

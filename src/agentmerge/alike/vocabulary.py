@@ -197,5 +197,5 @@ def _false_vocab_size(stored: Source, family: Family) -> list[Note]:
     found = set(rows_of(stored).values())
     if not isinstance(wanted, int) or not found or wanted in found:
         return []
-    note = f"base: config.json has vocab_size {wanted}, its tensors have {max(found)} rows"
-    return [Note(note, where=stored.where)]
+    note = f"config.json has vocab_size {wanted}, its tensors have {max(found)} rows"
+    return [Note(note, where=stored.where, named=True)]

@@ -187,8 +187,8 @@ def _notes(family: Family, alignment: Alignment, decisions: Mapping[str, Decisio
     for source in (family.base, *family.agents.values()):
         notes += source.notes
     for agent, names in alignment.ignored.items():
-        text = f"agent '{agent}': {len(names)} tensors that the base lacks are left out"
-        notes.append(Note(text, where=family.agents[agent].where))
+        text = f"{len(names)} tensors that the base lacks are left out"
+        notes.append(Note(text, where=family.agents[agent].where, named=True))
     tied = family.tied
     if tied is not None and decisions[tied.head] != decisions[tied.embedding]:
         notes.append(Note(f"{tied.head} is tied to {tied.embedding}: the rules of the latter hold"))

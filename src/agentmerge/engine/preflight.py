@@ -41,9 +41,9 @@ class Finding(Frozen):
 
     @classmethod
     def of(cls, told: Problem | Note) -> Finding:
-        """A problem or a note in a record's words; the place that `where` names is not said twice."""
+        """A problem or a note in a record's words."""
         where = "recipe" if told.where.role is None else str(told.where.role)
-        found = told.found.removeprefix(f"{where}: ").rstrip(".;\n")
+        found = told.found.rstrip(".;\n")
         if isinstance(told, Note):
             return cls(severity=told.severity, where=where, found=found, todo=told.todo)
         return cls(severity="error", where=where, found=found, expected=told.expected, todo=told.todo)
@@ -167,7 +167,7 @@ class _Look:
         try:
             return self._opened.enter_context(opened(role, text, base))
         except MergeError as error:
-            raise error.prefixed(f"{role}: ") from error
+            raise error.named() from error
 
 
 def check_output(plan: Plan, out: Path) -> None:
@@ -209,12 +209,12 @@ def _align(recipe: Recipe, family: Family, name: str, agent: Source) -> None:
 def _notes(family: Family, sources: Mapping[str, Source]) -> Iterator[Note]:
     """What is only to know."""
     for tie in family.ties:
-        pair, role = tie.pair, tie.source.role
-        text = f"{role}: its {pair.head} repeats {pair.embedding}; that they are equal is checked when they are read"
-        yield Note(text, where=tie.source.where, severity="note")
+        pair = tie.pair
+        text = f"its {pair.head} repeats {pair.embedding}; that they are equal is checked when they are read"
+        yield Note(text, where=tie.source.where, severity="note", named=True)
     if family.tied is not None:
-        text = f"base: {family.tied.head} is tied to {family.tied.embedding} and counts once"
-        yield Note(text, where=family.base.where, severity="note")
+        text = f"{family.tied.head} is tied to {family.tied.embedding} and counts once"
+        yield Note(text, where=family.base.where, severity="note", named=True)
     ours = _dtypes(sources["base"])
     for name, source in sources.items():
         if (theirs := _dtypes(source)) != ours:

@@ -13,7 +13,7 @@ from numba import types
 from agentmerge.kernels.arguments import BF16, F32
 from agentmerge.kernels.cpu.fold import IntegrityTally, OverlapTally
 from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
-from agentmerge.kernels.cpu.loops.floats import INF, decode
+from agentmerge.kernels.cpu.loops.floats import INF, LOW_WORD, decode
 from agentmerge.kernels.cpu.loops.signatures import COUNTS, INTS, SOURCES, named
 from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from agentmerge.kernels.arguments import Sources
     from agentmerge.tensors import Array
 
-_LOW = 0xFFFFFFFF
 WORDS = LEAF // LANES
 """Mask words of a leaf."""
 _OVERLAP = named(OverlapTally, [COUNTS, INTS, *[types.uint64[:, ::1]] * 2])
@@ -56,8 +55,8 @@ def _fingerprint(address: int, code: int, first: int, last: int, key: int, start
     result = fill_u64(0)
     for offset in range(first * size, last * size, 2 * LANES):
         pair = load_u64(address + offset)
-        result += (pair & _LOW) * (((even ^ key) | 1) & _LOW)
-        result += (pair >> 32) * (((even + MIX ^ key) | 1) & _LOW)
+        result += (pair & LOW_WORD) * (((even ^ key) | 1) & LOW_WORD)
+        result += (pair >> 32) * (((even + MIX ^ key) | 1) & LOW_WORD)
         even += LANES // 2 * MIX
     return total(result)
 

@@ -38,7 +38,8 @@ _AHEAD = 4096
 """Bytes between a load and its prefetch, about what one round over the agents hides."""
 _M0, _M1 = MULTIPLIERS
 _W0, _W1 = WEYL
-_LOW = 0xFFFFFFFF
+LOW_WORD = 0xFFFFFFFF
+"""The lower 32 bits of 64."""
 _TWO_32 = 2.0**32
 INFINITY = float("inf")
 _HALF_MANTISSA, _HALF_LOWEST = 10, 127 - 14  # stored mantissa bits, biased exponent of the smallest normal number
@@ -145,15 +146,15 @@ def _drawn_half(size: Lanes, random: Lanes) -> Lanes:
 def random_lanes(key0: int, key1: int, start: int) -> Lanes:
     """Philox4x32-10: 32 uniform bits for each of the elements [start, start + 64), start a multiple of 4."""
     counter = steps_u64(start >> 2)
-    x0, x1 = counter & _LOW, counter >> 32
+    x0, x1 = counter & LOW_WORD, counter >> 32
     x2, x3 = fill_u64(0), fill_u64(0)
     for _ in range(ROUNDS):
         left, right = x0 * _M0, x2 * _M1
         x0, x1, x2, x3 = (
-            (right >> 32 ^ x1 ^ key0) & _LOW,
-            right & _LOW,
-            (left >> 32 ^ x3 ^ key1) & _LOW,
-            left & _LOW,
+            (right >> 32 ^ x1 ^ key0) & LOW_WORD,
+            right & LOW_WORD,
+            (left >> 32 ^ x3 ^ key1) & LOW_WORD,
+            left & LOW_WORD,
         )
-        key0, key1 = (key0 + _W0) & _LOW, (key1 + _W1) & _LOW
+        key0, key1 = (key0 + _W0) & LOW_WORD, (key1 + _W1) & LOW_WORD
     return interleave(x0, x1, x2, x3)
