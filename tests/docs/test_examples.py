@@ -173,7 +173,7 @@ def test_every_room_of_the_house_is_named(page: Path) -> None:
     """README has a tree, docs/design.md a table."""
     text = page.read_text(encoding="utf-8")
     rooms = {path.name for path in (ROOT / "src/agentmerge").iterdir() if (path / "__init__.py").exists()}
-    named = set(re.findall(r"(?:^|\| |, )[ `]*([a-z]+)/(?=[ `]|$)", text, re.MULTILINE))
+    named = set(re.findall(r"(?:^|\| |, )[ `]*([a-z]+)/(?=[ ,`]|$)", text, re.MULTILINE))
     assert rooms <= named, rooms - named
 
 
