@@ -12,7 +12,8 @@ import pytest
 import safetensors.numpy
 from huggingface_hub import ModelCard
 
-from agentmerge import merge, probe
+from agentmerge import Recipe, merge, probe
+from agentmerge.engine.preflight import planned
 from agentmerge.errors import SurveyError
 from agentmerge.testing import (
     Sources,
@@ -428,3 +429,21 @@ def test_a_probe_does_not_depend_on_how_it_is_run(tiny: Sources, workers: int, b
     expected = probe(tiny.recipe("ram+"))
     found = probe(tiny.recipe("ram+", run={"workers": workers, "block_size": block_size}))
     assert (found.survey, found.answers) == (expected.survey, expected.answers)
+
+
+def test_the_record_names_the_sources_as_they_were_when_the_merge_began(tiny: Sources, tmp_path: Path) -> None:
+    """A config that is edited meanwhile is not what the bytes were made from."""
+    config = tiny.agents["tool"] / "config.json"
+    before = config.read_bytes()
+
+    class Editing:
+        def begin(self, phase: str, total: int) -> None:
+            if phase == "map":
+                config.write_bytes(before.replace(b"tiny", b"other"))
+
+        def advance(self, amount: int) -> None:
+            pass
+
+    with planned(Recipe.parse(tiny.recipe("ram"))) as plan:
+        expected = plan.identities()
+    assert merge(tiny.recipe("ram"), tmp_path / "out", watch=Editing()).sources == expected

@@ -12,7 +12,7 @@ import pytest
 
 from agentmerge.errors import OutputError
 from agentmerge.files import staging as module
-from agentmerge.files.staging import Staging, allocated, staged, write_file
+from agentmerge.files.staging import Staging, allocated, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -277,43 +277,3 @@ def test_allocated_bytes_of_a_file_that_is_not_there_are_none(tmp_path: Path) ->
     assert allocated(tmp_path / "none") == 0
     (tmp_path / "some").write_bytes(bytes(9000))
     assert 0 < allocated(tmp_path / "some") <= 9000
-
-
-def test_a_staged_folder_appears_when_its_block_ends(tmp_path: Path) -> None:
-    with staged(tmp_path / "deep" / "out", 10) as folder:
-        (folder / "base").mkdir()
-        (folder / "base" / "x").write_bytes(b"1")
-        assert not (tmp_path / "deep" / "out").exists()
-    assert content(tmp_path / "deep" / "out") == {"base/x": b"1"}
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["out"]
-
-
-@pytest.mark.parametrize(
-    ("raised", "kind", "text"),
-    [
-        (KeyError("x"), KeyError, "x"),
-        (OSError(28, "No space left"), OutputError, "can't be written: .*No space left. Choose another folder with"),
-    ],
-)
-def test_a_staged_folder_vanishes_with_its_block(
-    tmp_path: Path, raised: Exception, kind: type[Exception], text: str
-) -> None:
-    with pytest.raises(kind, match=text), staged(tmp_path / "out", 0) as folder:  # noqa: PT012 it is the block's end
-        (folder / "x").touch()
-        raise raised
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_staged_folder_takes_no_place_that_is_taken(tmp_path: Path, old: Path) -> None:
-    with pytest.raises(OutputError, match="the folder is not empty"), staged(old, 0):
-        raise AssertionError
-    with pytest.raises(OutputError, match="are needed on this disk"), staged(tmp_path / "new", 1 << 62):
-        raise AssertionError
-    assert content(tmp_path) == {"out/config.json": b"old"}
-
-
-def test_a_staged_folder_leaves_an_unfinished_merge_alone(tmp_path: Path) -> None:
-    filled(tmp_path / "out")
-    with staged(tmp_path / "out", 0) as folder:
-        (folder / "x").touch()
-    assert (tmp_path / ".out.agentmerge" / "model.safetensors").exists()

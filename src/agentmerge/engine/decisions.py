@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from agentmerge.alike.alignment import Alignment, align
@@ -60,7 +61,7 @@ def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) ->
         *_notes(family, alignment, decisions),
     )
     comparisons = tuple(map(_comparison, family.ties))
-    return Plan(recipe, family, importance, jobs, comparisons, layout, alignment, notes)
+    return Plan(recipe, family, importance, jobs, comparisons, layout, notes)
 
 
 def varied(plan: Plan, recipe: Recipe) -> Plan:
@@ -82,10 +83,10 @@ def varied(plan: Plan, recipe: Recipe) -> Plan:
 
 def reader_of(recipe: Recipe) -> Callable[[str, str], bool]:
     """Whether any job reads a tensor of an agent, by the recipe's rules."""
-    rules = Rules(recipe)
+    decide = cache(Rules(recipe).decide)
 
     def reads(tensor: str, agent: str) -> bool:
-        decision = rules.decide(tensor)
+        decision = decide(tensor)
         return agent not in decision.skip and decision.take in (None, agent)
 
     return reads

@@ -79,8 +79,8 @@ def memory_bytes(plan: Plan) -> int:
 
 def _row_bytes(plan: Plan) -> int:
     """Bytes that one element takes at most in a worker's buffers: of every source, and its result."""
-    widths = (max((DTYPES[s.dtype].itemsize for s in o.specs.values()), default=0) for o in plan.sources.values())
-    return 4 + sum(widths)
+    stacked = (plan.family.base, *plan.family.agents.values(), *plan.importance.values())
+    return 4 + sum(max((DTYPES[s.dtype].itemsize for s in source.specs.values()), default=0) for source in stacked)
 
 
 def check_cost(plan: Plan) -> None:

@@ -88,10 +88,14 @@ class Pass:
         return job.asks or (self.asked if job.method is not None else ())
 
     def alone(self, job: Job) -> bool:
-        """Whether a job needs all processors and much memory, so that one is done at a time."""
+        """Whether a job needs all processors or much memory, as a whole tensor does, so that one is done at a time."""
         works = [output.plan.job(job.name).work for output in self.outputs if job.places]
         agents = len(job.agents)
-        return any(work.alone for work in works) or any(q.alone(job.tensor, agents) for q in self.asked_of(job))
+        return (
+            job.whole
+            or any(work.alone for work in works)
+            or any(q.alone(job.tensor, agents) for q in self.asked_of(job))
+        )
 
     @property
     def keepers(self) -> tuple[Keeper | None, ...]:

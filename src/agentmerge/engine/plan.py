@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.tokens import content_of
 from agentmerge.methods.base import Work
-from agentmerge.sources.beside import read_config
 from agentmerge.tensors import DTYPES, Cast, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agentmerge.alike.alignment import Alignment
     from agentmerge.alike.family import Family
     from agentmerge.alike.heads import Tie
     from agentmerge.errors import Note
@@ -97,7 +95,6 @@ class Plan:
     comparisons: tuple[Job, ...]
     """What must be equal, which only the data shows."""
     layout: Layout
-    alignment: Alignment
     notes: tuple[Note, ...]
 
     @property
@@ -151,7 +148,7 @@ class Plan:
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by "base" and agent names, as JSON data."""
         main = {"base": self.family.base, **self.family.agents}
-        found = {n: {"source": s.text, **s.identity.as_json(), **self._beside(s)} for n, s in main.items()}
+        found = {n: {"source": s.text, **s.identity.as_json(), **self._beside[n]} for n, s in main.items()}
         extra = self.importance.items()
         return found | {f"{n}.{IMPORTANCE}": {"source": s.text, **s.identity.as_json()} for n, s in extra}
 
@@ -160,12 +157,14 @@ class Plan:
         for source in self.sources.values():
             source.identity.restat()
 
-    def _beside(self, source: Source) -> dict[str, str]:
+    @cached_property
+    def _beside(self) -> dict[str, dict[str, str]]:
         """What decides beside the headers how a source is read: its config and, where rows are added, its tokens."""
-        config = json.dumps(read_config(source.folder.path), sort_keys=True)
-        found = {"config_sha256": sha256(config.encode()).hexdigest()}
+        configs, folders = self.family.configs, self.family.folders
+        texts = {name: json.dumps(configs[name], sort_keys=True) for name in ("base", *self.family.agents)}
+        found = {name: {"config_sha256": sha256(text.encode()).hexdigest()} for name, text in texts.items()}
         if self.recipe.inputs.vocab == "union":
-            found["tokenizer_sha256"] = content_of(source.folder.path).hex()
+            found = {n: {**of, "tokenizer_sha256": content_of(folders[n]).hex()} for n, of in found.items()}
         return found
 
 

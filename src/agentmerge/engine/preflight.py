@@ -42,7 +42,8 @@ class Finding(Frozen):
     @classmethod
     def of(cls, told: Problem | Note) -> Finding:
         """A problem or a note in a record's words."""
-        where = "recipe" if told.where.role is None else str(told.where.role)
+        role = told.where.role
+        where = "recipe" if role is None else str(Role(role.agent))
         found = told.found.rstrip(".;\n")
         if isinstance(told, Note):
             return cls(severity=told.severity, where=where, found=found, todo=told.todo)
@@ -74,8 +75,8 @@ def check(recipe: Recipe) -> CheckRecord:
     Returns:
         Every finding, not only the first.
     """
-    with ExitStack() as opened:
-        look = _Look(recipe, opened)
+    with ExitStack() as stack:
+        look = _Look(recipe, stack)
         plan = look.plan()
         if plan is not None:
             with look.collecting():
@@ -93,8 +94,8 @@ def planned(recipe: Recipe) -> Iterator[Plan]:
     Raises:
         MergeError: everything that `check` would tell as an error; of the kind of the first.
     """
-    with ExitStack() as opened:
-        look = _Look(recipe, opened)
+    with ExitStack() as stack:
+        look = _Look(recipe, stack)
         plan = look.plan()
         if plan is None:
             first, *more = look.errors
@@ -105,8 +106,8 @@ def planned(recipe: Recipe) -> Iterator[Plan]:
 class _Look:
     """One look at the sources of a recipe; an agent that fails a step is left out of those that build on it."""
 
-    def __init__(self, recipe: Recipe, opened: ExitStack) -> None:
-        self._recipe, self._opened = recipe, opened
+    def __init__(self, recipe: Recipe, stack: ExitStack) -> None:
+        self._recipe, self._stack, self._reads = recipe, stack, reader_of(recipe)
         self.errors: list[MergeError] = []
         self.notes: list[Note] = []
         """What a check tells beside the plan's notes."""
@@ -120,7 +121,7 @@ class _Look:
         self.notes += _notes(family, sources)
         for name, agent in family.agents.items():
             with self.collecting():
-                _align(self._recipe, family, name, agent)
+                _align(family, name, agent)
         importance = {} if self.errors else self._importance(family)
         if not self.errors:
             with self.collecting():
@@ -149,7 +150,7 @@ class _Look:
         agents = {name: source for name, source in sources.items() if name != "base"}
         with self.collecting():
             refuse_same_source(sources)
-            family = make_alike(sources["base"], agents, self._recipe.inputs, reader_of(self._recipe))
+            family = make_alike(sources["base"], agents, self._recipe.inputs, self._reads)
             self.errors += family.errors
             return family
         return None
@@ -165,7 +166,7 @@ class _Look:
 
     def _open(self, role: Role, text: str, base: Source | None = None) -> Source:
         try:
-            return self._opened.enter_context(opened(role, text, base))
+            return self._stack.enter_context(opened(role, text, base))
         except MergeError as error:
             raise error.named() from error
 
@@ -194,8 +195,8 @@ def refuse_same_source(sources: Mapping[str, Source]) -> None:
         seen[key] = name
 
 
-def _align(recipe: Recipe, family: Family, name: str, agent: Source) -> None:
-    reads, inputs = reader_of(recipe), recipe.inputs
+def _align(family: Family, name: str, agent: Source) -> None:
+    reads, inputs = family.reads, family.inputs
     align(
         family.base,
         {name: agent},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.errors import SurveyError, Where, role_of
+from agentmerge.errors import SurveyError, Where
 from agentmerge.methods.base import before_merging
 from agentmerge.record import ProbeRecord
 from agentmerge.survey.integrity import Integrity
@@ -74,6 +74,7 @@ def _readable(path: str) -> Iterator[None]:
 
 def _check_sources(plan: Plan, saved: ProbeRecord, path: str) -> None:
     now, where = plan.identities(), Where(path=path)
+    roles = {source.role.name: source.role for source in plan.sources.values() if source.role is not None}
     if saved.sources.keys() != now.keys():
         raise SurveyError(f"{path}: is of {sorted(saved.sources)}", expected=f"{sorted(now)}", todo=AGAIN, where=where)
     for name, identity in now.items():
@@ -82,7 +83,7 @@ def _check_sources(plan: Plan, saved: ProbeRecord, path: str) -> None:
                 f"{path}: {name!r} was {saved.sources[name].get('source')!r} when this survey was made and is "
                 f"{identity['source']!r} now, or its files changed since",
                 todo=AGAIN,
-                where=replace(where, role=None if "." in name else role_of(name)),
+                where=replace(where, role=roles.get(name)),
             )
     if saved.scope != plan.scope_id:
         found = f"{path}: was made under rules that merge other tensors or agents"

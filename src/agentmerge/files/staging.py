@@ -5,18 +5,15 @@ It grows beside OUT (inside it where OUT is a mount point, which can't be rename
 
 from __future__ import annotations
 
-import os
 import shutil
-from contextlib import contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from agentmerge.errors import OutputError, Where, shortened
-from agentmerge.files.os_errors import output_errors
 from agentmerge.files.positional import sync_data, sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 IGNORED = {"lost+found", ".DS_Store"}
@@ -26,20 +23,19 @@ IGNORED = {"lost+found", ".DS_Store"}
 class Staging:
     """The staging folder of one OUT; a killed run finds it again by its name."""
 
-    def __init__(self, out: Path, *, overwrite: bool = False, mark: str = "agentmerge") -> None:
+    def __init__(self, out: Path, *, overwrite: bool = False) -> None:
         """Put an interrupted swap right, and see whether OUT's name is free.
 
         Args:
             out: the folder to appear.
             overwrite: it may be there already.
-            mark: ends the staging folder's name; a run of the same mark finds it again.
 
         Raises:
             OutputError: OUT is taken.
         """
         self.out = out.resolve()
         self.mounted = self.out.is_mount()
-        self.folder = (self.out if self.mounted else self.out.parent) / f".{self.out.name}.{mark}"
+        self.folder = (self.out if self.mounted else self.out.parent) / f".{self.out.name}.agentmerge"
         self._aside = self.out.parent / f".{self.out.name}.agentmerge-old"
         self._publishing = self.folder / ".publishing"
         self._put_swap_right()
@@ -137,29 +133,6 @@ class Staging:
     def _refusal(self, found: str, todo: str, expected: str = "") -> OutputError:
         where = Where(path=str(self.out))
         return OutputError(f"{self.out}: {found}", expected=expected, todo=todo, where=where)
-
-
-@contextmanager
-def staged(out: Path, needed: int) -> Iterator[Path]:
-    """A folder that becomes `out` when the with block ends, or vanishes where that fails: nothing is resumed.
-
-    Args:
-        out: missing, or an empty folder.
-        needed: bytes that will be written.
-
-    Raises:
-        OutputError: `out` is taken, the disk lacks the space, or the system refuses to write.
-    """
-    with output_errors(out, "Choose another folder with --out."):
-        staging = Staging(out, mark=f"agentmerge-{os.getpid()}")
-        staging.create()
-        try:
-            staging.check_space(needed)
-            yield staging.folder
-            staging.publish(sorted(entry.name for entry in staging.folder.iterdir()))
-        except BaseException:
-            staging.discard()
-            raise
 
 
 def refuse_inside(out: Path, folder: Path, what: str) -> None:
