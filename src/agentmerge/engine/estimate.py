@@ -70,11 +70,21 @@ def output_bytes(plan: Plan) -> int:
 
 
 def memory_bytes(plan: Plan) -> int:
-    """Resident memory to expect: each worker's largest block, and once what sees or makes a tensor whole."""
+    """Resident memory to expect: each worker's largest block, and once the largest of what is done alone."""
     row, size = _row_bytes(plan), block_size(plan)
-    shared = [block.elements for job in plan.jobs if not job.whole for block in blocks(job, size)]
-    alone = [job.tensor.elements * (row + 4) + job.work.bytes for job in plan.merged if job.whole]
-    return RESIDENT + workers(plan) * row * max(shared, default=0) + max(alone, default=0)
+    alone = [job.tensor.elements * _width(job, row) + job.work.bytes for job in plan.jobs if job.work.alone]
+    shared = [
+        block.elements * _width(job, row) + job.work.bytes
+        for job in plan.jobs
+        if not job.work.alone
+        for block in blocks(job, size)
+    ]
+    return RESIDENT + workers(plan) * max(shared, default=0) + max(alone, default=0)
+
+
+def _width(job: Job, row: int) -> int:
+    """Bytes of an element: of a whole tensor, its result before the cast besides."""
+    return row + 4 * job.whole
 
 
 def _row_bytes(plan: Plan) -> int:

@@ -88,14 +88,10 @@ class Pass:
         return job.asks or (self.asked if job.method is not None else ())
 
     def alone(self, job: Job) -> bool:
-        """Whether a job needs all processors or much memory, as a whole tensor does, so that one is done at a time."""
-        works = [output.plan.job(job.name).work for output in self.outputs if job.places]
-        agents = len(job.agents)
-        return (
-            job.whole
-            or any(work.alone for work in works)
-            or any(q.alone(job.tensor, agents) for q in self.asked_of(job))
-        )
+        """Whether a job needs all processors or much memory, so that one is done at a time, in folds too."""
+        works = [job.work, *(output.plan.job(job.name).work for output in self.outputs if job.places)]
+        asked = any(question.alone(job.tensor, len(job.agents)) for question in self.asked_of(job))
+        return asked or any(work.alone for work in works)
 
     @property
     def keepers(self) -> tuple[Keeper | None, ...]:
