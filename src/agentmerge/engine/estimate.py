@@ -66,7 +66,7 @@ def input_bytes(plan: Plan) -> int:
 
 def output_bytes(plan: Plan) -> int:
     """Bytes of the weight files to be written."""
-    return sum(shard.size for shard in plan.layout.shards)
+    return plan.layout.file_bytes
 
 
 def memory_bytes(plan: Plan) -> int:

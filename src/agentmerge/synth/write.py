@@ -107,7 +107,7 @@ def synthesise(
     check_at_least_one("workers", threads)
     check_at_least_one("shard_size", shard_size)
     layout = plan_layout(model.tensors(), shard_size)
-    nbytes = sum(shard.size for shard in layout.shards) * (1 + agents)
+    nbytes = layout.file_bytes * (1 + agents)
     with staged(out, ("base", *shares), nbytes) as folder:
         for name, density in {"base": None, **shares}.items():
             begin_checkpoint(folder / name, layout, model, seed, density)
