@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from agentmerge.engine.blocks import Buffers
 from agentmerge.engine.estimate import workers
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentmerge.progress import Watch
     from agentmerge.survey.statistic import Survey
 
-    Result = tuple[Unit, list[Answers]] | BaseException
+    Result = tuple[Unit, list[Answers] | BaseException]
     Work = Callable[[Unit, Buffers, Unit | None], list[Answers]]
 
 MANY, PAUSE = 64, 0.002
@@ -40,24 +40,8 @@ class LocalRunner:
             return do_unit(plan, pass_, survey, unit, buffers, ahead)
 
         progress = Progress(plan, pass_, watch)
-        results: SimpleQueue[Result] = SimpleQueue()
-        with _Workers(progress.units, workers(plan), work, results):
-            return progress.collect(_arriving(results, len(progress.units)))
-
-
-def _arriving(results: SimpleQueue[Result], count: int) -> Iterator[tuple[Unit, list[Answers]]]:
-    """So many results, each soon after it came; raises the first error among them."""
-    while count:
-        found = [results.get()]
-        while not results.empty():
-            found.append(results.get())
-        for result in found:
-            if isinstance(result, BaseException):
-                raise result
-            yield result
-        count -= len(found)
-        if count > MANY:
-            time.sleep(PAUSE)
+        with _Workers(progress.units, workers(plan), work) as threads:
+            return progress.collect(threads.results(), threads.stop)
 
 
 class _Schedule:
@@ -102,27 +86,49 @@ class _Schedule:
 class _Workers:
     """Threads that take units until there are none, or until the with block ends."""
 
-    def __init__(self, units: Sequence[Unit], most: int, work: Work, results: SimpleQueue[Result]) -> None:
+    def __init__(self, units: Sequence[Unit], most: int, work: Work) -> None:
         count = min(most, len(units))
-        self._work, self._results, self._schedule = work, results, _Schedule(units, count)
+        self._work, self._schedule, self._left = work, _Schedule(units, count), len(units)
+        self._results: SimpleQueue[Result | None] = SimpleQueue()
         self._threads = [threading.Thread(target=self._loop, name=f"merge-{i}") for i in range(count)]
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self._schedule.stop()
+        self.stop()
         for thread in self._threads:
             thread.join()
 
+    def stop(self) -> None:
+        """Begin no further unit."""
+        self._schedule.stop()
+
+    def results(self) -> Iterator[Result]:
+        """Every unit that is begun, soon after it is done, until all threads have ended."""
+        working = len(self._threads)
+        while working:
+            found = [self._results.get()]
+            while not self._results.empty():
+                found.append(self._results.get())
+            for result in found:
+                if result is None:
+                    working -= 1
+                else:
+                    yield result
+            self._left -= len(found)
+            if self._left > MANY:
+                time.sleep(PAUSE)
+
     def _loop(self) -> None:
         buffers = Buffers()
-        try:
-            while (found := self._schedule.next()) is not None:
-                unit, later = found
-                answers = self._work(unit, buffers, later)
-                self._schedule.finished(unit)
-                self._results.put((unit, answers))
-        except BaseException as error:
-            self._results.put(error)
+        while (found := self._schedule.next()) is not None:
+            unit, later = found
+            try:
+                self._results.put((unit, self._work(unit, buffers, later)))
+            except BaseException as error:
+                self._results.put((unit, error))
+            self._schedule.finished(unit)
+        self._results.put(None)

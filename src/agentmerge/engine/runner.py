@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentmerge.engine.blocks import copied, merged, read_rows, stacked
 from agentmerge.engine.estimate import block_size, blocks
 from agentmerge.engine.ledger import Ledger, gaps
 from agentmerge.engine.verdicts import check_block
+from agentmerge.errors import MergeError
 from agentmerge.survey.observe import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agentmerge.engine.blocks import Buffers
     from agentmerge.engine.ledger import Answers
@@ -84,23 +86,49 @@ class Progress:
             for block in blocks(job, size, start, stop):
                 yield Unit(job, block, lacking, alone)
 
-    def collect(self, finished: Iterable[tuple[Unit, list[Answers]]]) -> tuple[Survey, ...]:
+    def collect(
+        self, finished: Iterable[tuple[Unit, list[Answers] | BaseException]], stop: Callable[[], None] | None = None
+    ) -> tuple[Survey, ...]:
         """Judge, keep and report every result as it comes; commit now and then, and at the end whatever happens.
+
+        Args:
+            finished: units with their answers, or with what went wrong, in any order.
+            stop: called at the first problem: begin no further unit, and end `finished` when those that were begun
+                have come. Of their problems the one that is read first is raised, whichever thread was faster. None
+                raises the first to come.
 
         Raises:
             MergeError: a block shows numbers that can't be merged or stored.
         """
+        problems: list[tuple[int, BaseException]] = []
         try:
-            for unit, answers in finished:
-                for k, found in zip(unit.lacking, answers, strict=True):
-                    check_block(self._plan, unit.job, found)
-                    self._ledgers[k].add(unit.job.name, unit.block, found)
-                self._watch.advance(unit.nbytes)
+            for unit, result in finished:
+                problem = self._keep(unit, result)
+                if problem is not None and stop is None:
+                    raise problem
+                if problem is not None and stop is not None:
+                    problems.append((self.units.index(unit), problem))
+                    stop()
                 if time.monotonic() - self._committed > COMMIT_SECONDS:
                     self._commit()
         finally:
             self._commit()
+        if problems:
+            raise min(problems, key=itemgetter(0))[1]
         return tuple(ledger.survey for ledger in self._ledgers)
+
+    def _keep(self, unit: Unit, result: list[Answers] | BaseException) -> BaseException | None:
+        """Judge one result; what is wrong with it."""
+        if isinstance(result, BaseException):
+            return result
+        try:
+            for k, found in zip(unit.lacking, result, strict=True):
+                check_block(self._plan, unit.job, found)
+                self._ledgers[k].add(unit.job.name, unit.block, found)
+        except MergeError as error:
+            return error
+        self._watch.advance(unit.nbytes)
+        return None
 
     def _commit(self) -> None:
         for ledger in self._ledgers:
