@@ -101,6 +101,8 @@ class Inputs(Settings):
     """When an agent has a tensor that the base lacks: stop, or leave the tensor out."""
     unchanged: Literal["error", "allow"] = "error"
     """When an agent is equal to the base: stop, or merge it all the same."""
+    storage_rounding: Literal["ignore", "count"] = "ignore"
+    """When an agent's number is the base's in the agent's coarser dtype: ignore it, or count it as a change."""
     vocab: Literal["strict", "base-rows", "union"] = "strict"
     """When vocabularies have different numbers of rows: stop, keep the base's rows, or add those of one agent."""
     rope: Literal["error", "base"] = "error"

@@ -14,7 +14,7 @@ from agentmerge.files.staging import replace_file
 from agentmerge.frozen import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.rounding import RoundingCounts
@@ -40,6 +40,8 @@ class AgentOverlap(Frozen):
     """lambda, by which unique elements are multiplied; null where the method has no one number per agent."""
     changed_by_exactly: list[int]
     """Of this agent's changed elements, those that exactly 1, 2, 3 ... agents changed."""
+    storage_rounding: int | None = None
+    """Elements that differ from the base by the agent's dtype alone and count as unchanged; null where none can."""
 
 
 class SurveySummary(Frozen):
@@ -50,8 +52,23 @@ class SurveySummary(Frozen):
     agents: dict[str, AgentOverlap]
 
     @classmethod
-    def of(cls, names: Sequence[str], counts: OverlapCounts, scales: Sequence[float] | None, threshold: float) -> Self:
-        """Put counts and scales in words; `names` in the counts' order."""
+    def of(
+        cls,
+        names: Sequence[str],
+        counts: OverlapCounts,
+        scales: Sequence[float] | None,
+        threshold: float,
+        restored: Mapping[str, int],
+    ) -> Self:
+        """Put counts and scales in words.
+
+        Args:
+            names: in the counts' order.
+            counts: over all merged elements.
+            scales: of the agents; None where there is no one number for each.
+            threshold: of a change.
+            restored: of the agents that store numbers more coarsely than the base, the answers of `Restored`.
+        """
         agents = {}
         for t, name in enumerate(names):
             ratio = counts.ratio[t]
@@ -63,6 +80,7 @@ class SurveySummary(Frozen):
                 overlap_unique_ratio=None if ratio == float("inf") else ratio,
                 scale=None if scales is None else scales[t],
                 changed_by_exactly=counts.exactly[t].tolist(),
+                storage_rounding=restored.get(name),
             )
         return cls(elements=counts.elements, threshold=threshold, agents=agents)
 

@@ -92,6 +92,8 @@ class Stack:
     weights: tuple[float, ...] = ()
     extra: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
     """What a method asked to read beside the weights, for example "importance"."""
+    stored: tuple[Array, ...] = ()
+    """The agents as read where some of `agents` are not that (see alike.storage); () where all are."""
     tau: Array | None = None
     """Task vectors that a wrapping method made, float32 [agents, n]; None: those of the agents themselves."""
 
@@ -126,6 +128,7 @@ class Stack:
                 base=self.base[part],
                 agents=tuple(agent[part] for agent in self.agents),
                 extra={name: tuple(array[part] for array in arrays) for name, arrays in self.extra.items()},
+                stored=tuple(array[part] for array in self.stored),
                 tau=None if self.tau is None else self.tau[:, part],
             )
 

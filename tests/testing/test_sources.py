@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from agentmerge.sources.source import Extents, Source, Weights
+    from agentmerge.sources.source import Extents, Source, Stored, Weights
     from agentmerge.tensors import Array, Block, TensorSpec
 
 
@@ -44,6 +44,9 @@ class Through:
 
     def extents(self, block: Block) -> Extents:
         return self.weights.extents(block)
+
+    def stored(self, name: str) -> tuple[Stored, ...]:
+        return self.weights.stored(name)
 
 
 class Shifted(Through):
@@ -80,6 +83,13 @@ class Elsewhere(Through):
     def extents(self, block: Block) -> Extents:
         found = self.weights.extents(block)
         return replace(found, parts=tuple(replace(part, offset=part.offset - 1) for part in found.parts))
+
+
+class Unaware(Through):
+    """It knows of one element how it is stored."""
+
+    def stored(self, name: str) -> tuple[Stored, ...]:
+        return (replace(self.weights.stored(name)[0], elements=1),)
 
 
 class Backwards(Through):
@@ -126,6 +136,7 @@ def test_a_single_file_keeps_the_contract(tmp_path: Path) -> None:
         (Generous, "read took a block beyond the end"),
         (Forgetful, "did not return the `out`"),
         (Elsewhere, "said to be verbatim"),
+        (Unaware, "how it is stored|stored is"),
         (Backwards, "lies before it in the file"),
     ],
 )

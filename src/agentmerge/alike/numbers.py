@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge.errors import Note, SourceError, Where
+from agentmerge.sources.source import Stored
 from agentmerge.tensors import DTYPES, LEAF, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
@@ -136,6 +137,13 @@ class Fp8View:
         """See Weights.extents."""
         found = self._inner.extents(block)
         return replace(found, verbatim=False) if block.tensor.name in self._scales else found
+
+    def stored(self, name: str) -> tuple[Stored, ...]:
+        """See Weights.stored."""
+        if name not in self._scales:
+            return self._inner.stored(name)
+        spec = self._inner.specs[name]
+        return (Stored(spec.dtype, spec.elements, lambda low, high: self._factors(name, Block(spec, low, high))),)
 
     def _factors(self, name: str, part: Block) -> Array:
         """The scale of each element of a block, float32 [n]."""

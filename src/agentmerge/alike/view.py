@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.sources.source import Extents
+from agentmerge.sources.source import Extents, Stored
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
@@ -81,6 +81,18 @@ class RangeView:
             verbatim &= lying.verbatim and weights.specs[part.tensor.name].dtype == dtype
         return Extents(tuple(found), verbatim)
 
+    def stored(self, name: str) -> tuple[Stored, ...]:
+        """See Weights.stored."""
+        if name not in self._ranges:
+            return self._inner.stored(name)
+        spec = self.specs[name]
+        block = Block(spec, 0, spec.elements)
+        return tuple(
+            piece
+            for weights, part, _ in self._parts(block)
+            for piece in ((Stored(spec.dtype, part.elements),) if weights is None else _pieces(weights, part))
+        )
+
     def _parts(self, block: Block) -> Iterator[tuple[Weights | None, Block, int]]:
         """The stored blocks that a block of the view is made of, and where each begins in it."""
         first = 0
@@ -91,6 +103,16 @@ class RangeView:
                 shift = part.start - first
                 yield part.weights, Block(spec, low + shift, high + shift), low - block.start
             first += part.elements
+
+
+def _pieces(weights: Weights, part: Block) -> Iterator[Stored]:
+    """How the elements of a stored block are stored."""
+    first = 0
+    for stored in weights.stored(part.tensor.name):
+        low, high = max(part.start - first, 0), min(part.stop - first, stored.elements)
+        if low < high:
+            yield stored.cut(low, high)
+        first += stored.elements
 
 
 def without(weights: Weights, left_out: Container[str]) -> RangeView:

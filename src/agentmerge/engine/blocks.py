@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge import kernels
+from agentmerge.alike.storage import restored
 from agentmerge.errors import DataError
 from agentmerge.files.positional import PAGE, aligned_empty
 from agentmerge.kernels import Kernel, formulas
+from agentmerge.kernels.arguments import WIDTH
 from agentmerge.methods.kernel import run, sees_whole
 from agentmerge.sources.together import read_blocks
 from agentmerge.survey.copied import Copied
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 
     Ahead = tuple[Job, Block] | None
 
-OUTPUT = -1
-"""The buffer of the output, beside those of the rows."""
+OUTPUT, RESTORED = -1, -2
+"""The buffers of the output and, downwards from the second, of restored rows, beside those of the rows themselves."""
 
 
 class Buffers:
@@ -74,14 +76,35 @@ def _placed(plan: Plan, job: Job, block: Block) -> list[tuple[Weights, Block]]:
     return [(plan.sources[r.source].weights, Block(r.tensor, block.start, block.stop)) for r in job.rows]
 
 
-def stacked(plan: Plan, job: Job, block: Block, rows: Sequence[Array]) -> Stack:
-    """The rows of a job as a stack; an agent that counts as unchanged is the base itself, without importance."""
-    agents = tuple(rows[i] for i in job.agents)
+def stacked(plan: Plan, job: Job, block: Block, rows: Sequence[Array], buffers: Buffers) -> Stack:
+    """The rows of a job as a stack.
+
+    An agent that counts as unchanged is the base itself, without importance; of one that stores its numbers more
+    coarsely than the base, those that are the base's but for that are the base's.
+
+    Args:
+        plan: the sources.
+        job: whose rows.
+        block: of the job's tensor.
+        rows: what was read.
+        buffers: of this worker; the stack is valid until they are used again.
+    """
+    stored = tuple(rows[i] for i in job.agents)
     if not job.places:
-        return Stack(block, rows[0], agents, tuple(job.rows[i].source for i in job.agents))
+        return Stack(block, rows[0], stored, tuple(job.rows[i].source for i in job.agents))
     importance = tuple(_importance(plan, job, t, rows) for t in range(len(job.importance)))
     extra = {"importance": importance} if importance else {}
-    return Stack(block, rows[0], agents, plan.names, plan.weights, extra)
+    if not any(job.rows[i].rounds for i in job.agents):
+        return Stack(block, rows[0], stored, plan.names, plan.weights, extra)
+    agents = tuple(_restored(plan, job, block, i, rows, buffers) if job.rows[i].rounds else rows[i] for i in job.agents)
+    return Stack(block, rows[0], agents, plan.names, plan.weights, extra, stored)
+
+
+def _restored(plan: Plan, job: Job, block: Block, i: int, rows: Sequence[Array], buffers: Buffers) -> Array:
+    """Row i of a job, an agent's, with the base's number where it differs by storage alone."""
+    row, size = job.rows[i], block.elements
+    out = buffers.take(RESTORED - i, "F32", size + -size % WIDTH)
+    return restored(block, rows[0], rows[i], plan.sources[row.source].weights.stored(row.tensor.name), out)[:size]
 
 
 def _importance(plan: Plan, job: Job, t: int, rows: Sequence[Array]) -> Array:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agentmerge.alike.alignment import Alignment, align
+from agentmerge.alike.storage import rounds
 from agentmerge.engine.plan import AS_STORED, IMPORTANCE, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.engine.verdicts import untied
@@ -139,7 +140,9 @@ class _Draft:
 
     def _row(self, source: str, job: Job) -> Row:
         opened = self.family.base if source == "base" else self.family.agents[source]
-        return Row(source, opened.specs[job.tensor.name])
+        spec = opened.specs[job.tensor.name]
+        decided = self.recipe.inputs.storage_rounding == "ignore" and job.method is not None and source != "base"
+        return Row(source, spec, decided and rounds(job.tensor.dtype, opened.weights.stored(spec.name)))
 
     def _importance_row(self, name: str, job: Job) -> Row:
         source, wanted = self.importance[name], job.tensor

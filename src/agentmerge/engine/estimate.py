@@ -88,9 +88,10 @@ def _width(job: Job, row: int) -> int:
 
 
 def _row_bytes(plan: Plan) -> int:
-    """Bytes that one element takes at most in a worker's buffers: of every source, and its result."""
+    """Bytes that one element takes at most in a worker's buffers: of every source, restored, and its result."""
     stacked = (plan.family.base, *plan.family.agents.values(), *plan.importance.values())
-    return 4 + sum(max((DTYPES[s.dtype].itemsize for s in source.specs.values()), default=0) for source in stacked)
+    read = sum(max((DTYPES[s.dtype].itemsize for s in source.specs.values()), default=0) for source in stacked)
+    return 4 + read + 4 * len(plan.rounding)
 
 
 def check_cost(plan: Plan) -> None:

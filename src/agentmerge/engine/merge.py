@@ -129,7 +129,7 @@ class _Merging:
         ]
 
     def _judged(self, survey: Survey) -> list[Note]:
-        found = [check_agents(plan, survey.total(plan.recipe.method.overlap)) for plan in self._plans]
+        found = [check_agents(plan, survey) for plan in self._plans]
         return list(dict.fromkeys(note for notes in found for note in notes))
 
 
@@ -149,7 +149,7 @@ def probe_one(
         kernels.wait(watch)
         survey.update(*runner.run(plan, reading, survey, watch))
         plan.restat()
-        notes = [*plan.notes, *check_agents(plan, survey.total(recipe.method.overlap))]
+        notes = [*plan.notes, *check_agents(plan, survey)]
         return ProbeRecord(
             method=recipe.method.model_dump(mode="json"),
             sources=plan.identities(),

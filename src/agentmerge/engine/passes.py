@@ -10,6 +10,7 @@ from agentmerge.methods.base import before_merging, while_merging
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.full.question import Profile
 from agentmerge.survey.integrity import Integrity
+from agentmerge.survey.restored import Restored
 from agentmerge.survey.retention import RegionRetention
 from agentmerge.survey.rounding import Rounding
 
@@ -165,8 +166,9 @@ def _reading(
 def _always(plans: Sequence[Plan], beside: Questions) -> tuple[Statistic[Any], ...]:
     """What every record reports, whatever the methods ask, and what is asked besides."""
     overlaps = [plan.recipe.method.overlap for plan in plans]
+    restored = [Restored()] if any(plan.rounding for plan in plans) else []
     further = [question for plan in plans for question in before_merging(beside(plan))]
-    return _once(overlaps, (Integrity(),), further)
+    return _once(overlaps, (Integrity(),), restored, further)
 
 
 def _asked(plans: Sequence[Plan], survey: Survey) -> tuple[Statistic[Any], ...]:

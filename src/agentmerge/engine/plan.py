@@ -35,7 +35,9 @@ class Row:
     source: str
     """"base" or an agent's name, with "importance/" or "as stored/" before it where that is meant."""
     tensor: TensorSpec
-    """As that source stores it."""
+    """As that source has it read."""
+    rounds: bool = False
+    """Whether its numbers may differ from the base's by how they are stored alone, and are restored (alike.storage)."""
 
 
 _NO_CAST, _NO_WORK = Cast("F32"), Work()
@@ -133,6 +135,12 @@ class Plan:
     def _by_name(self) -> dict[str, Job]:
         return {job.name: job for job in self.jobs}
 
+    @cached_property
+    def rounding(self) -> tuple[str, ...]:
+        """The agents of which some tensor is restored."""
+        rows = {row.source for job in self.merged for row in job.rows if row.rounds}
+        return tuple(name for name in self.names if name in rows)
+
     @property
     def elements(self) -> int:
         """Merged elements; a tied head counts once."""
@@ -143,7 +151,8 @@ class Plan:
         """Tells which elements of which agents are counted: a saved survey is of use for the same scope only."""
         agents = [f"{name}\t{weight!r}" for name, weight in zip(self.names, self.weights, strict=True)]
         lines = [f"{job.tensor.name}\t{job.tensor.shape}\t{sorted(job.absent)}" for job in self.merged]
-        return sha256("\n".join([*agents, *lines]).encode()).hexdigest()
+        restored = [f"{j.name}\t{r.source} restored" for j in self.merged for r in j.rows if r.rounds]
+        return sha256("\n".join([*agents, *lines, *restored]).encode()).hexdigest()
 
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by "base" and agent names, as JSON data."""

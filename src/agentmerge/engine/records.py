@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agentmerge._version import __version__
 from agentmerge.analysis.findings import findings_of
 from agentmerge.engine.passes import of_a_report
+from agentmerge.engine.verdicts import restored_of
 from agentmerge.errors import Note, shortened
 from agentmerge.record import AgentRetention, AgentRounding, CopiedTensor, MergeRecord, SurveySummary, Tensors
 from agentmerge.sidefiles.output import output_facts
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 def summary_of(plan: Plan, survey: Survey) -> SurveySummary:
     """Counts and scales in words."""
     method = plan.recipe.method
-    counts = survey.total(method.overlap)
-    return SurveySummary.of(plan.names, counts, method.told(survey, plan.names).scales, method.overlap.threshold)
+    counts, scales = survey.total(method.overlap), method.told(survey, plan.names).scales
+    return SurveySummary.of(plan.names, counts, scales, method.overlap.threshold, restored_of(plan, survey))
 
 
 def findings_of_survey(plan: Plan, survey: Survey) -> Findings | None:

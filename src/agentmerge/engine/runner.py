@@ -154,7 +154,7 @@ def do_unit(
     """
     job, block = unit.job, unit.block
     rows = read_rows(plan, job, block, buffers, None if ahead is None else (ahead.job, ahead.block))
-    stack = stacked(plan, job, block, rows)
+    stack = stacked(plan, job, block, rows, buffers)
     seen: Answers = observe(pass_.asked_of(job), stack)
     if not job.places or not pass_.outputs:
         return [seen for _ in unit.lacking]

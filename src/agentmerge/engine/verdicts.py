@@ -9,6 +9,7 @@ import numpy as np
 
 from agentmerge.errors import DataError, Note, Where, role_of
 from agentmerge.survey.integrity import Integrity, IntegrityCounts
+from agentmerge.survey.restored import Restored
 from agentmerge.survey.rounding import RoundingCounts
 from agentmerge.survey.ties import HeadDiffers
 from agentmerge.tensors import LEAF, Block, as_float32
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Job, Plan
     from agentmerge.sources.source import Source
-    from agentmerge.survey.overlap import OverlapCounts
+    from agentmerge.survey.statistic import Survey
 
 DENSE = 0.95
 """When every agent changed at least this fraction, the base is probably another one."""
@@ -44,20 +45,31 @@ def check_block(plan: Plan, job: Job, answers: Answers) -> None:
             raise _overflow(job, answer)
 
 
-def check_agents(plan: Plan, counts: OverlapCounts) -> list[Note]:
+def restored_of(plan: Plan, survey: Survey) -> dict[str, int]:
+    """Elements that differ from the base by storage alone, of every agent that can have such."""
+    if not survey.knows(Restored()):
+        return {}
+    found: tuple[int, ...] = survey.total(Restored())
+    counts = dict(zip(plan.names, found, strict=True))
+    return {name: counts[name] for name in plan.rounding}
+
+
+def check_agents(plan: Plan, survey: Survey) -> list[Note]:
     """Judge the whole overlap.
 
     Args:
         plan: names and what is allowed.
-        counts: over all merged elements.
+        survey: holds the answers over all merged elements.
 
     Raises:
         DataError: an agent changed nothing, and that is not allowed.
     """
-    notes = []
+    counts, restored = survey.total(plan.recipe.method.overlap), restored_of(plan, survey)
+    notes = [_rounding_note(plan, name, count, counts.elements) for name, count in restored.items() if count]
     for name, changed, different in zip(plan.names, counts.changed, counts.different, strict=True):
         if changed == 0 and counts.elements:
-            found = "is identical to the base" if different == 0 else "changed no element beyond the threshold"
+            rounded = " but for rounding" if restored.get(name) else ""
+            found = f"is identical to the base{rounded}" if not different else "changed no element beyond the threshold"
             source = plan.sources[name]
             text, where = f"agent '{name}' ({source.text}) {found}", source.where
             if plan.recipe.inputs.unchanged == "error":
@@ -71,8 +83,21 @@ def check_agents(plan: Plan, counts: OverlapCounts) -> list[Note]:
             notes.append(Note(f"{text}; it takes no part", where=where))
     if counts.elements and min(counts.density) >= DENSE:
         densities = ", ".join(f"{n} {d:.1%}" for n, d in zip(plan.names, counts.density, strict=True))
-        notes.append(Note(f"every agent changed nearly every element ({densities}):", "is this the right base?"))
+        wide = any(job.tensor.dtype in ("F32", "F64") for job in plan.merged)
+        hint = " If the agents were trained in bfloat16, give the base in bfloat16." if wide else ""
+        notes.append(Note(f"every agent changed nearly every element ({densities}):", f"is this the right base?{hint}"))
     return notes
+
+
+def _rounding_note(plan: Plan, name: str, count: int, elements: int) -> Note:
+    rows = [row for job in plan.merged for row in job.rows if row.source == name and row.rounds]
+    source = plan.sources[name]
+    dtypes = {part.dtype for row in rows for part in source.weights.stored(row.tensor.name)}
+    return Note(
+        f"agent '{name}' stores its numbers more coarsely than the base (in {', '.join(sorted(dtypes))}): {count:,} of "
+        f"{elements:,} elements that differ by nothing else count as unchanged",
+        where=source.where,
+    )
 
 
 def untied(source: Source, embedding: str, head: str) -> DataError:

@@ -36,7 +36,7 @@ def choose(stack: Stack, *dtypes: str) -> Backend | None:
         stack: what would be read; its `extra` arrays count too.
         dtypes: what would be written, safetensors spellings.
     """
-    arrays = (stack.base, *stack.agents, *(array for beside in stack.extra.values() for array in beside))
+    arrays = (stack.base, *stack.agents, *stack.stored, *(array for beside in stack.extra.values() for array in beside))
     fits = (
         1 <= len(stack.agents) <= MOST_AGENTS
         and all(array.dtype in CODES and array.flags.c_contiguous for array in arrays)
@@ -71,7 +71,7 @@ class Backend(Protocol):
         """Compile these loops, or load them from a cache; the others follow when called.
 
         Args:
-            loops: names of formulas, or "count" (what every fold runs), "drop", "full".
+            loops: names of formulas, or "count" (what every fold runs), "drop", "full", "restore".
         """
 
     def merge(self, kernel: Kernel, cast: Cast, out: Array) -> tuple[Array, Array, Array, Array, int, int]:
@@ -84,6 +84,16 @@ class Backend(Protocol):
 
         Returns:
             changed, lost, unique, survived int64 [agents]; overflow, non_finite: the fields of RoundingCounts.
+        """
+
+    def restore(self, base: Array, read: Array, dtype: str, out: Array) -> None:
+        """alike.storage.restored: an agent's numbers, the base's where they are that but for their dtype.
+
+        Args:
+            base: [n].
+            read: [n], the agent's.
+            dtype: that the agent stores them in, BF16, F16 or F32.
+            out: float32 [n], written, up to the next multiple of `arguments.WIDTH` elements.
         """
 
     def drop(self, stack: Stack, keys: Sequence[tuple[int, int]], density: float) -> Array:

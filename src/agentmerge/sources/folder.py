@@ -16,7 +16,7 @@ from agentmerge.files.os_errors import source_errors
 from agentmerge.files.positional import OpenFiles, advise_sequential, open_to_read, read_into
 from agentmerge.files.reading import Extent
 from agentmerge.sources.index import missing_tensor
-from agentmerge.sources.source import NOWHERE, Extents, Identity, SourceFile
+from agentmerge.sources.source import NOWHERE, Extents, Identity, SourceFile, Stored
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
@@ -82,6 +82,11 @@ class FolderWeights:
         itemsize = DTYPES[place.spec.dtype].itemsize
         offset = place.offset + block.start * itemsize
         return Extents((Extent(place.file, offset, block.elements * itemsize),), verbatim=True)
+
+    def stored(self, name: str) -> tuple[Stored, ...]:
+        """See Weights.stored."""
+        spec = self.specs[name]
+        return (Stored(spec.dtype, spec.elements),)
 
     def close(self) -> None:
         """Close the files; reading is an error from now on."""

@@ -10,11 +10,28 @@ from agentmerge.files.os_errors import source_errors
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from agentmerge.files.reading import Extent
     from agentmerge.tensors import Array, Block, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How consecutive elements of a tensor are stored, whatever they are read as."""
+
+    dtype: str
+    """safetensors spelling."""
+    elements: int
+    factors: Callable[[int, int], Array] | None = None
+    """Of quantised numbers: what the stored elements [start, stop) of these are multiplied by, float32 [n]."""
+
+    def cut(self, start: int, stop: int) -> Stored:
+        """The elements [start, stop) of these."""
+        whole = self.factors
+        factors = None if whole is None else lambda low, high: whole(start + low, start + high)
+        return Stored(self.dtype, stop - start, factors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,13 @@ class Weights(Protocol):
 
         Args:
             block: as for `read`; one that is not there has no parts.
+        """
+
+    def stored(self, name: str) -> tuple[Stored, ...]:
+        """How the elements of a tensor are stored, range after range: what tells a change from a rounding.
+
+        Args:
+            name: of a tensor that is there.
         """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -37,24 +37,29 @@ class Integrity(Statistic[IntegrityCounts]):
     """NaN and inf counts, and a fingerprint of the stored bytes, of the base and of every agent.
 
     fingerprint = sum over i of word[i] * factor(i) mod 2^64: a multilinear hash of the tensor's little-endian 32-bit
-    words (the last one padded with zeros). It tells a changed file from an unchanged one; it is no signature.
+    words (the last one padded with zeros). It tells a changed file from an unchanged one; it is no signature. NaN and
+    inf are counted of what is merged: a number too large for an agent's dtype that is the base's is none.
     """
 
     answers: ClassVar[Answers[IntegrityCounts]] = CountsOf(IntegrityCounts)
 
     def observe(self, stack: Stack) -> IntegrityCounts:
         """Count and fingerprint one stack; a block starts at an even element, so its words do not straddle."""
-        key, arrays = fingerprint_key(stack.block.tensor.name), (stack.base, *stack.agents)
-        values = [as_float32(array) for array in arrays]
+        key, read = fingerprint_key(stack.block.tensor.name), (stack.base, *(stack.stored or stack.agents))
+        values = [as_float32(array) for array in (stack.base, *stack.agents)]
         return IntegrityCounts(
             np.array([np.isnan(value).sum() for value in values], np.int64),
             np.array([np.isinf(value).sum() for value in values], np.int64),
-            np.array([fingerprint(array, key, stack.block.start) for array in arrays], np.uint64),
+            np.array([fingerprint(array, key, stack.block.start) for array in read], np.uint64),
         )
 
     def kernel(self, stack: Stack, kernels: Backend) -> IntegrityCounts | None:
         """The same in one compiled pass."""
-        return IntegrityCounts(*kernels.integrity(stack, fingerprint_key(stack.block.tensor.name)))
+        key = fingerprint_key(stack.block.tensor.name)
+        nan, inf, prints = kernels.integrity(stack, key)
+        if stack.stored:
+            _, _, prints = kernels.integrity(replace(stack, agents=stack.stored), key)
+        return IntegrityCounts(nan, inf, prints)
 
 
 def fingerprint_key(tensor: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentmerge.survey.answers import Answers, Integer
 from agentmerge.survey.copied import differing
@@ -12,15 +12,18 @@ from agentmerge.survey.statistic import Statistic
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from agentmerge.kernels import Backend
-    from agentmerge.tensors import Stack
+    from agentmerge.tensors import Array, Stack
 
 
 @dataclass(frozen=True)
 class HeadDiffers(Statistic[int]):
     """How many elements of a head differ from the embedding's; asked of stacks (embedding, (head,)).
 
-    Elements differ in their stored bytes; in the bytes of their float32 numbers where the dtypes differ.
+    Elements differ in their stored bytes. Where the dtypes differ, in their float32 numbers, each rounded to both: a
+    head that is the embedding in a coarser dtype is still the embedding.
     """
 
     answers: ClassVar[Answers[int]] = Integer()
@@ -29,10 +32,17 @@ class HeadDiffers(Statistic[int]):
         """Count one stack."""
         embedding, (head,) = stack.base, stack.agents
         if embedding.dtype != head.dtype:
-            embedding, head = as_float32(embedding), as_float32(head)
+            embedding, head = _rounded(embedding, head.dtype), _rounded(head, embedding.dtype)
         return differing(embedding, head)
 
     def kernel(self, stack: Stack, kernels: Backend) -> int | None:
         """The same in one compiled pass, which compares float32 bits: equal where the stored bits are."""
+        if stack.base.dtype != stack.agents[0].dtype:
+            return None
         _, different = kernels.overlap(stack, inf)
         return int(different[0])
+
+
+def _rounded(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Numbers in the coarser of their own dtype and another, as float32."""
+    return as_float32(as_float32(values).astype(dtype))

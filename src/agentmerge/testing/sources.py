@@ -28,6 +28,7 @@ def assert_source_contract(source: Source) -> None:
     - each spec stands under its own name, and what lies as it is in a file stands in the order of its bytes;
     - a block reads as the same elements of the whole tensor do, into `out` where it is given, from several threads;
     - reading beyond the end, an unknown tensor or an `out` that does not fit is an error, not a wrong number;
+    - `stored` tells of every element of a tensor, once, how it is stored;
     - extents lie within their files, and the parts of a `verbatim` block one after another are its bytes;
     - identity is JSON, the same each time, and `restat` notices a file that changed: the time of each file is moved
       by a second and put back;
@@ -42,6 +43,7 @@ def assert_source_contract(source: Source) -> None:
         whole = _assert_read_by_block(source.weights, spec)
         _assert_ends_known(source.weights, spec)
         _assert_extents(source.weights, spec, whole)
+        _assert_stored(source.weights, spec)
     _assert_read_by_threads(source.weights)
     _assert_identity(source)
 
@@ -134,6 +136,20 @@ def _assert_extents(weights: Weights, spec: TensorSpec, whole: Array) -> None:
                 f"{spec.name}: the extents of [{block.start}, {block.stop}) are {len(stored)} bytes that differ from "
                 f"the {len(expected)} that read gives, expected the same: they are said to be verbatim"
             )
+
+
+def _assert_stored(weights: Weights, spec: TensorSpec) -> None:
+    found = weights.stored(spec.name)
+    if sum(part.elements for part in found) != spec.elements or any(part.dtype not in DTYPES for part in found):
+        raise AssertionError(
+            f"{spec.name}: stored is {found}, expected dtypes that can be read of {spec.elements} elements in all"
+        )
+    for part in found:
+        if part.factors is not None:
+            factors = np.broadcast_to(part.factors(0, part.elements), (part.elements,))
+            low, high = part.elements // 3, part.elements - part.elements // 3
+            some = np.broadcast_to(part.factors(low, high), (high - low,))
+            assert_same_bits(some, factors[low:high], f"{spec.name}: the factors of [{low}, {high})")
 
 
 def _bytes_at(extents: Extents) -> bytes:

@@ -21,6 +21,7 @@ from agentmerge.kernels.cpu.fold import (
 )
 from agentmerge.kernels.cpu.full import full
 from agentmerge.kernels.cpu.merge import loop_of, merge
+from agentmerge.kernels.cpu.restore import restore
 
 __all__ = [
     "count",
@@ -33,12 +34,13 @@ __all__ = [
     "merge",
     "overlap",
     "region_retention",
+    "restore",
     "retention",
     "signs",
     "squares",
 ]
 
-_OTHERS = {"count": "count", "drop": "drop", "full": "count"}
+_OTHERS = {"count": "count", "drop": "drop", "full": "count", "restore": "restore"}
 """What is loaded by its own name: file to function."""
 
 
