@@ -41,7 +41,8 @@ def test_the_record_has_every_field_that_the_design_lists(out: Path) -> None:
         assert fields <= data[section].keys(), section
     for agent in data["survey"]["agents"].values():
         assert agent.keys() == {
-            *("changed", "density", "unique", "shared", "overlap_unique_ratio", "scale", "changed_by_exactly")
+            *("changed", "density", "unique", "shared", "overlap_unique_ratio", "scale", "changed_by_exactly"),
+            "storage_rounding",
         }
         assert agent["changed"] == agent["unique"] + agent["shared"] == sum(agent["changed_by_exactly"])
         assert agent["density"] == agent["changed"] / data["survey"]["elements"]

@@ -31,6 +31,14 @@ class IntegrityCounts(Counts):
     fingerprint: Array
     """uint64 [1 + agents]"""
 
+    def read_as(self, stack: Stack, kernels: Backend) -> IntegrityCounts:
+        """These of a stack's agents, with the fingerprints of what was read of them."""
+        if not stack.stored:
+            return self
+        first, *more = stack.stored
+        prints = kernels.integrity(Stack(stack.block, first, tuple(more), ()), fingerprint_key(stack.block.tensor.name))
+        return replace(self, fingerprint=np.concatenate([self.fingerprint[:1], prints[2]]))
+
 
 @dataclass(frozen=True)
 class Integrity(Statistic[IntegrityCounts]):
@@ -56,10 +64,7 @@ class Integrity(Statistic[IntegrityCounts]):
     def kernel(self, stack: Stack, kernels: Backend) -> IntegrityCounts | None:
         """The same in one compiled pass."""
         key = fingerprint_key(stack.block.tensor.name)
-        nan, inf, prints = kernels.integrity(stack, key)
-        if stack.stored:
-            _, _, prints = kernels.integrity(replace(stack, agents=stack.stored), key)
-        return IntegrityCounts(nan, inf, prints)
+        return IntegrityCounts(*kernels.integrity(stack, key)).read_as(stack, kernels)
 
 
 def fingerprint_key(tensor: str) -> int:

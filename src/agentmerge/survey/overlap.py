@@ -93,12 +93,12 @@ class Overlap(Statistic[OverlapCounts]):
 
     def kernel_with(self, asked: Sequence[Statistic[Any]], stack: Stack, kernels: Backend) -> dict[Foldable[Any], Any]:
         """Together with Integrity, where that is asked too: what every record reports takes one pass."""
-        if stack.tau is not None or stack.stored or Integrity() not in asked:
+        if stack.tau is not None or Integrity() not in asked:
             return super().kernel_with(asked, stack, kernels)
         key = fingerprint_key(stack.block.tensor.name)
         exactly, different, *integrity = kernels.count(stack, self.threshold, key)
         counts = OverlapCounts(stack.base.size, exactly, different)
-        return {self: counts, Integrity(): IntegrityCounts(*integrity)}
+        return {self: counts, Integrity(): IntegrityCounts(*integrity).read_as(stack, kernels)}
 
 
 def changed_mask(task_vectors: Array, threshold: float) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from agentmerge.survey.answers import Answers, Integer
 from agentmerge.survey.copied import differing
@@ -12,18 +12,16 @@ from agentmerge.survey.statistic import Statistic
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from agentmerge.kernels import Backend
-    from agentmerge.tensors import Array, Stack
+    from agentmerge.tensors import Stack
 
 
 @dataclass(frozen=True)
 class HeadDiffers(Statistic[int]):
     """How many elements of a head differ from the embedding's; asked of stacks (embedding, (head,)).
 
-    Elements differ in their stored bytes. Where the dtypes differ, in their float32 numbers, each rounded to both: a
-    head that is the embedding in a coarser dtype is still the embedding.
+    Elements differ in their stored bytes. Where the dtypes differ, in the bytes of their float32 numbers, the
+    embedding's rounded to the head's dtype: a head that is the embedding in a coarser one is still the embedding.
     """
 
     answers: ClassVar[Answers[int]] = Integer()
@@ -32,7 +30,7 @@ class HeadDiffers(Statistic[int]):
         """Count one stack."""
         embedding, (head,) = stack.base, stack.agents
         if embedding.dtype != head.dtype:
-            embedding, head = _rounded(embedding, head.dtype), _rounded(head, embedding.dtype)
+            embedding, head = as_float32(as_float32(embedding).astype(head.dtype)), as_float32(head)
         return differing(embedding, head)
 
     def kernel(self, stack: Stack, kernels: Backend) -> int | None:
@@ -41,8 +39,3 @@ class HeadDiffers(Statistic[int]):
             return None
         _, different = kernels.overlap(stack, inf)
         return int(different[0])
-
-
-def _rounded(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Numbers in the coarser of their own dtype and another, as float32."""
-    return as_float32(as_float32(values).astype(dtype))
