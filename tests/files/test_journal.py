@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,12 +37,18 @@ def entries(path: Path) -> list[dict[str, Any]]:
         journal.close()
 
 
+def text_of(line: bytes) -> Any:
+    checksum, _, text = line.partition(b" ")
+    assert int(checksum, 16) == zlib.crc32(text)
+    return json.loads(text)
+
+
 def test_a_new_journal_is_empty_and_begins_with_the_work(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     assert journal.differences(WORK) == []
     assert journal.begin(WORK) == []
     journal.close()
-    assert json.loads((tmp_path / "j").read_text()) == WORK
+    assert [text_of(line) for line in (tmp_path / "j").read_bytes().splitlines()] == [WORK]
 
 
 def test_what_was_appended_is_given_back_in_order(tmp_path: Path) -> None:
@@ -83,6 +90,41 @@ def test_rubbish_at_the_end_is_dropped(tmp_path: Path, tail: bytes) -> None:
     assert (tmp_path / "j").read_bytes() == content
 
 
+@given(where=st.integers(0, 10_000), bit=st.integers(0, 7))
+@settings(max_examples=200, deadline=None)
+def test_a_line_with_a_flipped_bit_is_dropped_and_all_after_it(
+    tmp_path_factory: pytest.TempPathFactory, where: int, bit: int
+) -> None:
+    path = tmp_path_factory.mktemp("flipped") / "j"
+    content = bytearray(written(path, ENTRIES))
+    content[where % len(content)] ^= 1 << bit
+    path.write_bytes(content)
+    line = written(path.with_name("k"), ENTRIES)[: where % len(content)].count(b"\n")
+    assert entries(path) == ENTRIES[: max(line - 1, 0)]
+
+
+@pytest.mark.parametrize("digit", range(10))
+def test_a_digit_that_became_another_one_is_not_believed(tmp_path: Path, digit: int) -> None:
+    content = written(tmp_path / "j", [{"answers": {"elements": 123}}])
+    (tmp_path / "j").write_bytes(content.replace(b"123", b"12%d" % digit))
+    assert entries(tmp_path / "j") == ([{"answers": {"elements": 123}}] if digit == 3 else [])
+
+
+def test_lines_without_checksums_as_0_1_0_wrote_them_are_not_gone_on_from(tmp_path: Path) -> None:
+    (tmp_path / "j").write_text("".join(json.dumps(line) + "\n" for line in (WORK, *ENTRIES)))
+    journal = Journal(tmp_path / "j")
+    assert journal.differences({**WORK, "version": 2}) == ["version was null, is 2"]
+    journal.close()
+    assert entries(tmp_path / "j") == []
+
+
+def test_the_output_is_named_where_another_run_writes(tmp_path: Path) -> None:
+    first = Journal(tmp_path / "j")
+    with pytest.raises(OutputError, match=f"^{tmp_path / 'out'}: another run is writing here. Wait for it"):
+        Journal(tmp_path / "j", tmp_path / "out")
+    first.close()
+
+
 def test_other_work_is_refused_with_what_differs(tmp_path: Path) -> None:
     written(tmp_path / "j", ENTRIES)
     other = {"recipe": {"seed": 1, "rules": [1, 2]}, "sources": {"base": {"size": 11}}}
@@ -110,7 +152,7 @@ def test_reset_forgets_everything(tmp_path: Path) -> None:
     journal.reset()
     assert journal.begin({"other": 1}) == []
     journal.close()
-    assert json.loads((tmp_path / "j").read_text()) == {"other": 1}
+    assert [text_of(line) for line in (tmp_path / "j").read_bytes().splitlines()] == [{"other": 1}]
 
 
 def test_a_second_run_is_refused_while_the_first_one_works(tmp_path: Path) -> None:

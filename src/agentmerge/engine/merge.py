@@ -18,7 +18,7 @@ from agentmerge.engine.passes import Output, fold, last, nothing, probe
 from agentmerge.engine.preflight import check_output, planned
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
 from agentmerge.engine.saved_survey import adopt_survey, check_fingerprint
-from agentmerge.engine.verdicts import check_agents
+from agentmerge.engine.verdicts import check_agents, check_unchanged
 from agentmerge.errors import DataError, SourceError, SurveyError
 from agentmerge.files.writer import Writer
 from agentmerge.progress import Silent, Watch
@@ -117,6 +117,8 @@ class _Merging:
         folded = time.time()
         writing = last(self._outputs, survey, folds, self._beside)
         after = self._runner.run(plan, writing, survey, self._watch)
+        for found in after:
+            check_unchanged(plan, survey, found)
         survey.update(after[0])
         notes = notes or self._judged(survey)
         check_fingerprint(plan, survey.total(Integrity()))

@@ -138,12 +138,12 @@ def probe(plan: Plan, survey: Survey, beside: Questions) -> Pass:
 
 
 def last(outputs: Sequence[Output], survey: Survey, number: int, beside: Questions) -> Pass:
-    """The pass that merges: it asks what no other did.
+    """The pass that merges: it asks what no other did, and integrity again: whether these are the bytes of the folds.
 
     It goes backwards: what was read last is still in the page cache where not all of the inputs fit.
     """
     plans = [output.plan for output in outputs]
-    asked = tuple(question for question in _always(plans, beside) if not survey.knows(question))
+    asked = tuple(q for q in _always(plans, beside) if q == Integrity() or not survey.knows(q))
     comparisons = plans[0].comparisons if number == 0 else ()
     ready = tuple(output.asking(survey, beside) for output in outputs)
     return Pass("map", (*comparisons, *plans[0].jobs[::-1]), asked, ready)

@@ -1,4 +1,4 @@
-"""What only the data can show: NaN, inf, overflow, unchanged agents, the wrong base, a head that is no embedding."""
+"""What only the data can show: NaN, inf, overflow, unchanged agents, the wrong base, an untied head, changed data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.errors import DataError, Note, Where, role_of
+from agentmerge.errors import DataError, Note, SourceError, Where, role_of
 from agentmerge.survey.integrity import Integrity, IntegrityCounts
 from agentmerge.survey.restored import Restored
 from agentmerge.survey.rounding import RoundingCounts
@@ -98,6 +98,30 @@ def _rounding_note(plan: Plan, name: str, count: int, elements: int) -> Note:
         f"{elements:,} elements that differ by nothing else count as unchanged",
         where=source.where,
     )
+
+
+def check_unchanged(plan: Plan, then: Survey, now: Survey) -> None:
+    """Raise SourceError where the last pass read other bytes than a fold did, whatever sizes and times say.
+
+    Args:
+        plan: the sources.
+        then: the answers of the folds; those of no fold tell nothing.
+        now: the answers of the last pass, those of earlier runs of it included.
+    """
+    if not then.knows(Integrity()):
+        return
+    bad = (then.total(Integrity()).fingerprint != now.total(Integrity()).fingerprint).nonzero()[0]
+    changed = [("base", *plan.names)[i] for i in bad]
+    if "base" in changed:  # which then also stands for an agent where that lacks a tensor
+        absent = {name for job in plan.merged for name in job.absent}
+        changed = [name for name in changed if name not in absent]
+    if changed:
+        roles = ", ".join(str(role_of(name)) for name in changed)
+        raise SourceError(
+            f"the data of {roles} changed while it was merged, although size and time are the same",
+            todo="Wait until nothing writes there, then run the same command again: it starts over.",
+            where=plan.sources[changed[0]].where,
+        )
 
 
 def untied(source: Source, embedding: str, head: str) -> DataError:

@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from agentmerge.files.journal import Journal
+from agentmerge.files.journal import JOURNAL, Journal
 from agentmerge.files.os_errors import output_errors
 from agentmerge.files.positional import (
     OpenFiles,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from agentmerge.files.layout import Layout, Place
     from agentmerge.tensors import Array
 
-JOURNAL = ".journal.jsonl"
 REFUSED = ".refused.txt"
 PARTIAL = ".partial"
 LAST = ("config.json", "model.safetensors.index.json")
@@ -60,7 +59,7 @@ class Writer:
         self._past_cache = True
         with output_errors(self._staging.out):
             self._fresh = self._staging.create()
-            self._journal = Journal(self.folder / JOURNAL)
+            self._journal = Journal(self.folder / JOURNAL, self._staging.out)
             try:
                 self.entries = self._begin(identity, overwrite)
                 self._reserve()

@@ -12,12 +12,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from agentmerge.errors import OutputError, Where
-from agentmerge.files.journal import Journal
+from agentmerge.files.journal import JOURNAL, Journal
 from agentmerge.files.layout import plan_layout
 from agentmerge.files.positional import OpenFiles, write_from
 from agentmerge.files.save import reserved, save_index
 from agentmerge.files.staging import Staging
-from agentmerge.files.writer import JOURNAL
 from agentmerge.machine import available_cpus
 from agentmerge.synth.numbers import RUN, agent_numbers, base_numbers, check_at_least_one, densities_by_name
 from agentmerge.synth.shapes import find_shape
@@ -144,7 +143,7 @@ def staged(out: Path, names: Sequence[str], needed: int) -> Iterator[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         _check_free_space(staging.folder.parent, needed)
         staging.create()
-        with closing(Journal(staging.folder / JOURNAL)) as journal:
+        with closing(Journal(staging.folder / JOURNAL, out)) as journal:
             journal.begin(IDENTITY)
             try:
                 staging.clear({JOURNAL})
