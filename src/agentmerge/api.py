@@ -101,8 +101,12 @@ def probe(
     return probe_one(as_recipe(recipe), beside=_beside(full), runner=runner, watch=watch)
 
 
-def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> CheckRecord:
+def check(
+    recipe: Recipe | Mapping[str, Any] | str | Path, out: str | Path | None = None, *, overwrite: bool = False
+) -> CheckRecord:
     """Say whether the sources of a recipe fit together, from headers, configs and tokenizers alone.
+
+    With `out`, and `overwrite` as for `merge`, also whether a merge may end there.
 
     Returns:
         Every finding in `.findings`, errors first; `.ok` where none stops a merge.
@@ -110,7 +114,7 @@ def check(recipe: Recipe | Mapping[str, Any] | str | Path) -> CheckRecord:
     Raises:
         RecipeError: the recipe itself is wrong.
     """
-    return preflight.check(as_recipe(recipe))
+    return preflight.check(as_recipe(recipe), None if out is None else Path(out), overwrite=overwrite)
 
 
 def _beside(full: bool) -> Questions:

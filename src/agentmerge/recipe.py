@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -159,6 +159,8 @@ class Recipe(Settings):
     seed: int = Field(default=0, ge=0, lt=2**64)
     """Of everything random: DARE and stochastic rounding."""
     run: Run = Run()
+    file: ClassVar[Path | None] = None
+    """Where it was read from, which no merge may replace."""
 
     @field_validator("agents", mode="before")
     @classmethod
@@ -201,8 +203,8 @@ class Recipe(Settings):
         return self
 
     @classmethod
-    def parse(cls, data: Any, where: str = "recipe") -> Recipe:
-        """Check plain data.
+    def parse(cls, data: Any, where: str = "recipe", file: Path | None = None) -> Recipe:
+        """Check plain data that may have been read from a file.
 
         Raises:
             RecipeError: every complaint on a line of its own, with its path.
@@ -213,9 +215,11 @@ class Recipe(Settings):
                 where=Where(path=where),
             )
         try:
-            return cls.model_validate(data)
+            recipe = cls.model_validate(data)
         except ValidationError as error:
             raise RecipeError(*problems_of(error, f"{where}: ", _known_fields(data))) from None
+        recipe.__dict__["file"] = file  # beside the fields: it makes no two recipes different
+        return recipe
 
     @classmethod
     def load(cls, path: Path | str) -> Recipe:
@@ -224,7 +228,7 @@ class Recipe(Settings):
         Raises:
             RecipeError: the file is not there, is no YAML, or its content is wrong.
         """
-        return cls.parse(read_yaml(Path(path)), str(path))
+        return cls.parse(read_yaml(Path(path)), str(path), Path(path))
 
     def with_method(self, settings: dict[str, Any]) -> Recipe:
         """This recipe with some of its method's settings replaced.
@@ -235,7 +239,8 @@ class Recipe(Settings):
         if "name" in settings:
             found = "method.name: is no setting, as every method has its own"
             raise RecipeError(found, todo="Write a recipe for each.", where=Where(path="method.name"))
-        return Recipe.parse({**self.dump(), "method": {**self.method.model_dump(mode="json"), **settings}})
+        data = {**self.dump(), "method": {**self.method.model_dump(mode="json"), **settings}}
+        return Recipe.parse(data, file=self.file)
 
     def dump(self) -> dict[str, Any]:
         """The recipe as plain data that `parse` reads back."""

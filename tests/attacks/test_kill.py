@@ -280,3 +280,35 @@ def test_an_interrupted_swap_is_put_right(
     assert found["status"] == 0, found["error"]
     assert files_of(out) == expected
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+# a damaged journal
+
+
+@pytest.mark.parametrize("bit", [3, 100, 2_000, 5_000, 9_999, 20_000, 40_003])
+def test_a_flipped_bit_in_the_journal_costs_work_and_changes_no_byte(
+    bit: int, killer: Killer, sources: Sources, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    out, recipe = tmp_path / "out", recipe_of(sources)
+    assert killer.do(recipe, out, die=(f"{WRITER}:Writer.finish", 1, "before"))["status"] == DIED
+    journal = tmp_path / ".out.agentmerge" / ".journal.jsonl"
+    content = bytearray(journal.read_bytes())
+    content[bit // 8 * 7919 % len(content)] ^= 1 << bit % 8
+    journal.write_bytes(content)
+    found = killer.do(recipe, out)
+    assert found["status"] == 0, found["error"]
+    assert files_of(out) == expected
+
+
+def test_a_digit_of_a_count_in_the_journal_is_not_believed(
+    killer: Killer, sources: Sources, expected: dict[str, bytes], tmp_path: Path
+) -> None:
+    out, recipe = tmp_path / "out", recipe_of(sources)
+    assert killer.do(recipe, out, die=(f"{WRITER}:Writer.finish", 1, "before"))["status"] == DIED
+    journal = tmp_path / ".out.agentmerge" / ".journal.jsonl"
+    content = bytearray(journal.read_bytes())
+    at = content.index(b'"exactly":[[') + len(b'"exactly":[[')
+    content[at] = ord("9") if content[at] != ord("9") else ord("8")
+    journal.write_bytes(content)
+    assert killer.do(recipe, out)["status"] == 0
+    assert files_of(out) == expected

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 class Writing:
     """Changes one bit of a file when a pass begins, and puts its time back."""
 
-    def __init__(self, path: Path, phase: str = "map", after: int = 0, error: type[BaseException] | None = None) -> None:
+    def __init__(
+        self, path: Path, phase: str = "map", after: int = 0, error: type[BaseException] | None = None
+    ) -> None:
         self._path, self._phase, self._after, self._error = path, phase, after, error
         self._now, self._bytes = "", 0
 
@@ -89,5 +91,5 @@ def test_what_the_base_stands_for_is_not_told_of_an_agent_that_lacks_the_tensor(
     tensors = read_checkpoint(tiny.agents["tool"])
     rule = {"tensors": "*", "skip": "tool"}
     recipe = tiny.recipe("ram+", rules=[{**rule, "tensors": name} for name in list(tensors)[1:]])
-    with pytest.raises(SourceError, match="^the data of base changed"):
+    with pytest.raises(SourceError, match=r"^the data of base changed"):
         merge(recipe, tmp_path / "out", watch=Writing(file_of(tiny, "base")))

@@ -12,6 +12,7 @@ import pytest
 
 from agentmerge.errors import OutputError
 from agentmerge.files import staging as module
+from agentmerge.files.aside import Aside
 from agentmerge.files.staging import Staging, allocated, write_file
 
 if TYPE_CHECKING:
@@ -167,8 +168,18 @@ def test_a_first_publish_killed_anywhere_shows_nothing_or_everything(
     assert not out.exists() or content(out) == NEW
 
 
-def test_a_folder_moved_aside_comes_back_at_the_next_start(old: Path, tmp_path: Path) -> None:
-    old.rename(tmp_path / ".out.agentmerge-old")
+def killed_between_its_two_renames(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staging = filled(old, overwrite=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_rename_to_nothing", lambda *_: _die())
+        patch.setattr(Aside, "undo", lambda self: None)  # a killed process undoes nothing
+        with pytest.raises(Killed):
+            staging.publish(ORDER)
+    assert not old.exists()
+
+
+def test_a_folder_moved_aside_comes_back_at_the_next_start(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed_between_its_two_renames(old, monkeypatch)
     with pytest.raises(OutputError, match="not empty"):
         Staging(old)
     assert content(old) == {"config.json": b"old"}
@@ -180,8 +191,10 @@ def test_a_folder_left_aside_after_the_swap_is_removed(old: Path, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_folder_left_aside_comes_back_where_somebody_made_an_empty_one_since(old: Path, tmp_path: Path) -> None:
-    old.rename(tmp_path / ".out.agentmerge-old")
+def test_a_folder_left_aside_comes_back_where_somebody_made_an_empty_one_since(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_between_its_two_renames(old, monkeypatch)
     old.mkdir()
     Staging(old, overwrite=True)
     assert content(old) == {"config.json": b"old"}
@@ -260,9 +273,7 @@ def test_what_an_earlier_kill_moved_into_a_mount_point_never_stands_beside_other
     other = filled(pretended)
     (other.folder / "model.safetensors").write_bytes(b"other")
     with monkeypatch.context() as patch:
-        calls: list[Any] = []
-        rename = Path.rename
-        patch.setattr(Path, "rename", lambda *a: calls.append(1) or rename(*a) if not calls else _die())
+        patch.setattr(Path, "rename", lambda *_: _die())  # of the folder, after the link of the first file
         with pytest.raises(Killed):
             other.publish(ORDER)
     assert (pretended / "model.safetensors").read_bytes() == b"other"

@@ -1,19 +1,13 @@
-"""The command line: parse, call, print. A command's module is imported when the command runs."""
+"""The command line: parse, call, print. Whatever ends it early is told in one line, from its first import on."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-from typer.core import TyperGroup
-from typer.main import get_command
-
-from agentmerge._version import __version__
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from agentmerge.cli.commands import app, function_of
+
+__all__ = ["COMMANDS", "app", "function_of", "main"]
 
 COMMANDS = {
     "demo": "Merge three tiny real agents that are inside the package, and see what happens.",
@@ -30,68 +24,20 @@ COMMANDS = {
 """Every command and the first line of its docstring; it is the function of its name in the module of its name."""
 
 
-def function_of(command: str) -> Callable[..., None]:
-    """The function of a command; its module is imported now."""
-    function: Callable[..., None] = getattr(import_module(f"agentmerge.cli.{command}"), command)
-    return function
-
-
-class Commands(TyperGroup):
-    """The commands of the table, so that the help of all of them needs none of their modules."""
-
-    def __init__(self, **attrs: Any) -> None:
-        super().__init__(**attrs)
-        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Their names in the table's order."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One of them as typer makes it; None where there is no such name."""
-        if cmd_name in COMMANDS and self.commands[cmd_name] is None:
-            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-            alone.command(cmd_name)(function_of(cmd_name))
-            self.commands[cmd_name] = get_command(alone)
-        return self.commands.get(cmd_name)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Their lines of the table."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-
-app = typer.Typer(
-    name="agentmerge",
-    cls=Commands,
-    help="Merge RL-trained agents of one base into one checkpoint.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
-
-
 def main() -> None:
     """The entry point: 0 done, 2 the user's mistake in one calm message, 1 our bug with its traceback."""
-    from agentmerge.errors import MergeError
+    from agentmerge.cli.process import calm
 
-    try:
+    with calm():
+        from agentmerge.cli.commands import app
+
         app()
-    except MergeError as error:
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
-        sys.exit(2)
+
+
+def __getattr__(name: str) -> Any:
+    """What typer makes of the table, imported on first use: a signal may come before typer is there."""
+    if name not in __all__:
+        raise AttributeError(f"module 'agentmerge.cli' has no attribute {name!r}")
+    from agentmerge.cli import commands
+
+    return getattr(commands, name)

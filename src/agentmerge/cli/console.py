@@ -17,6 +17,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from agentmerge.cli.process import Stopped
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -63,12 +65,13 @@ class Bar:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Work that a user may interrupt and go on with later: exit code 130, no traceback."""
+    """Work that a signal may end and that goes on later: its exit code (130 for Ctrl-C), no traceback."""
     try:
         yield
-    except KeyboardInterrupt:
-        typer.echo("Interrupted; the same command resumes.", err=True)
-        raise typer.Exit(130) from None
+    except (Stopped, KeyboardInterrupt) as stop:
+        said, code = (str(stop), stop.code) if isinstance(stop, Stopped) else ("Interrupted", 130)
+        typer.echo(f"{said}; the same command resumes.", err=True)
+        raise typer.Exit(code) from None
 
 
 def say(result: Any, *, as_json: bool = False, quiet: bool = False) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from agentmerge.cli.console import say, tell_warnings
 from agentmerge.cli.options import Json, Quiet
-from agentmerge.errors import OutputError, Where
+from agentmerge.cli.process import printing
 from agentmerge.files.staging import replace_file
 from agentmerge.mergekit import convert_mergekit
 
@@ -28,10 +28,9 @@ def convert(
     conversion = convert_mergekit(config, layers)
     tell_warnings(conversion.warnings, quiet)
     if out is not None:
-        if out.exists():
-            raise OutputError(f"{out}: exists already", todo="Choose another --out.", where=Where(path=str(out)))
-        replace_file(out, conversion.yaml().encode())
+        replace_file(out, conversion.yaml().encode(), new=True)
     if json:
-        say({"recipe": conversion.data, "warnings": list(map(str, conversion.warnings))}, as_json=True)
+        with printing(f"The recipe is complete in {out}" if out is not None else ""):
+            say({"recipe": conversion.data, "warnings": list(map(str, conversion.warnings))}, as_json=True)
     elif out is None:
         typer.echo(conversion.yaml(), nl=False)

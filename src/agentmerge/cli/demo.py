@@ -12,6 +12,7 @@ from rich.table import Table
 from agentmerge.api import merge, probe
 from agentmerge.cli.console import say
 from agentmerge.cli.options import Json, Quiet
+from agentmerge.cli.process import printing
 from agentmerge.cli.tables import overlap_table, rounding_table
 from agentmerge.demo.contest import COUNT, Row, rows
 from agentmerge.demo.shipped import recipe
@@ -80,17 +81,18 @@ def demo(
     wanted = recipe({"name": "ram_plus"})
     say([INTRODUCTION, overlap_table(probe(wanted).survey), OVERLAP], quiet=silent)
     record = merge(wanted, out, overwrite=is_demo(out, wanted))
-    measured = probe(recipe({"name": "ram_plus_auto"})).survey
-    say([rounding_table(record.rounding), scales_text(record.survey, measured, out)], quiet=silent)
-    scored: list[Row] = []
-    if scores and generate.available():
-        scored = contest(quiet)
-        say(contest_tables(scored), quiet=silent)
-    elif scores:
-        say(NO_SCORES, quiet=silent)
-    say(NEXT.format(inspect=shlex.join(["agentmerge", "inspect", str(out)])), quiet=silent)
-    if json:
-        say({"record": record, "scores": [score_facts(row) for row in scored]}, as_json=True)
+    with printing(f"The merge is complete in {out}"):
+        measured = probe(recipe({"name": "ram_plus_auto"})).survey
+        say([rounding_table(record.rounding), scales_text(record.survey, measured, out)], quiet=silent)
+        scored: list[Row] = []
+        if scores and generate.available():
+            scored = contest(quiet)
+            say(contest_tables(scored), quiet=silent)
+        elif scores:
+            say(NO_SCORES, quiet=silent)
+        say(NEXT.format(inspect=shlex.join(["agentmerge", "inspect", str(out)])), quiet=silent)
+        if json:
+            say({"record": record, "scores": [score_facts(row) for row in scored]}, as_json=True)
 
 
 def is_demo(out: Path, wanted: Recipe) -> bool:

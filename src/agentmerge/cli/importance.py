@@ -9,6 +9,7 @@ import typer
 
 from agentmerge.cli.console import Bar, resumable, say, tell_warnings
 from agentmerge.cli.options import Json, Overwrite, Quiet, takes_settings
+from agentmerge.cli.process import printing
 from agentmerge.importance.run import Options, measure
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def importance(
     """
     with resumable(), Bar(quiet) as bar:
         record = measure(model, data, out, wanted, overwrite=overwrite, watch=bar)
-    tell_warnings(record.warnings, quiet)
-    say(record if json else summary(record, out), as_json=json, quiet=quiet)
+    with printing(f"The importance is complete in {out}"):
+        tell_warnings(record.warnings, quiet)
+        say(record if json else summary(record, out), as_json=json, quiet=quiet)
 
 
 def summary(record: ImportanceRecord, out: Path) -> str:

@@ -10,6 +10,7 @@ import typer
 import agentmerge
 from agentmerge.cli.console import Bar, say, tell_warnings
 from agentmerge.cli.options import Quiet, takes_recipe
+from agentmerge.cli.process import printing
 from agentmerge.cli.reports import check_places, write_reports
 from agentmerge.cli.tables import probe_tables
 from agentmerge.recipe import Recipe
@@ -38,13 +39,15 @@ def probe(
     """See what the agents changed, without writing a model."""
     printed = json == Path("-")
     survey = None if printed else json
-    check_places(survey, html)
+    check_places(survey, html, recipe=recipe, figures=figures)
     if figures is not None:
         needs_matplotlib()
     with Bar(quiet) as bar:
         record = agentmerge.probe(recipe, full=full or html is not None or figures is not None, watch=bar)
-    tell_warnings(record.warnings, quiet)
     if survey is not None:
         record.save(survey)
     write_reports(record, html, figures)
-    say(record if printed else probe_tables(record), as_json=printed, quiet=quiet)
+    written = [str(path) for path in (survey, html, figures) if path is not None]
+    with printing(f"The probe is complete in {', '.join(written)}" if written else ""):
+        tell_warnings(record.warnings, quiet)
+        say(record if printed else probe_tables(record), as_json=printed, quiet=quiet)

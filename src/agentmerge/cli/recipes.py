@@ -52,7 +52,7 @@ def build_recipe(
     for path, value in values.items():
         if value is not None:
             _put(data, path, value)
-    return Recipe.parse(data, str(file) if file is not None else "options")
+    return Recipe.parse(data, str(file) if file is not None else "options", file)
 
 
 def parse_sweep(text: str) -> tuple[str, list[str]]:

@@ -10,6 +10,7 @@ import typer
 
 from agentmerge.cli.console import Bar, say
 from agentmerge.cli.options import Json, Quiet
+from agentmerge.cli.process import printing
 from agentmerge.cli.sizes import format_size, parse_size
 from agentmerge.errors import RecipeError, Where
 from agentmerge.synth.shapes import find_shape
@@ -54,7 +55,8 @@ def synth(
             workers=workers,
             progress=bar.advance,
         )
-    say(report if json else summary(report), as_json=json, quiet=quiet)
+    with printing(f"The set is complete in {out}"):
+        say(report if json else summary(report), as_json=json, quiet=quiet)
 
 
 def parse_densities(text: str | None) -> list[float] | None:

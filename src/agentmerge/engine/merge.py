@@ -15,11 +15,12 @@ from agentmerge.engine.decisions import varied
 from agentmerge.engine.estimate import check_cost, input_bytes
 from agentmerge.engine.local import LocalRunner
 from agentmerge.engine.passes import Output, fold, last, nothing, probe
-from agentmerge.engine.preflight import check_output, planned
+from agentmerge.engine.preflight import check_output, planned, refuse_read
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
 from agentmerge.engine.saved_survey import adopt_survey, check_fingerprint
 from agentmerge.engine.verdicts import check_agents, check_unchanged
 from agentmerge.errors import DataError, SourceError, SurveyError
+from agentmerge.files.staging import put_right
 from agentmerge.files.writer import Writer
 from agentmerge.progress import Silent, Watch
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
@@ -66,14 +67,18 @@ def merge_all(
     """
     watch, started = watch or Silent(), time.time()
     first, *others = recipes.values()
-    kernels = Compiling(kernels_for([recipe.method for recipe in recipes.values()], full=beside is not nothing))
-    with planned(first) as plan, ExitStack() as opened:
+    loading = kernels_for([recipe.method for recipe in recipes.values()], full=beside is not nothing)
+    with Compiling(*loading) as kernels, planned(first) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
-            check_output(one, out)
+            refuse_read(one, out)
+            put_right(out)
             check_cost(one)
         made = {out: record for out, one in plans.items() if others and (record := _finished(out, one))}
         todo = {out: one for out, one in plans.items() if out not in made}
+        for out, one in todo.items():
+            check_output(one, out, overwrite=overwrite)
+        kernels.begin()
         files = {out: _side_files(one) for out, one in todo.items()}
         known = adopt_survey(plan)
         writers = _writers(todo, opened, overwrite)
@@ -144,8 +149,7 @@ def probe_one(
         MergeError: whatever the user can mend.
     """
     watch, started = watch or Silent(), time.time()
-    kernels = Compiling(kernels_for([], full=beside is not nothing))
-    with planned(recipe) as plan:
+    with Compiling(*kernels_for([], full=beside is not nothing)) as kernels, planned(recipe) as plan:
         runner, survey = runner or RUNNERS[recipe.run.runner](), Survey()
         reading = probe(plan, survey, beside)
         kernels.wait(watch)

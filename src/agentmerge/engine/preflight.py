@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentmerge.alike.alignment import align
 from agentmerge.alike.chain import importance_alike, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
-from agentmerge.errors import BASE, MergeError, Note, OutputError, Problem, RecipeError, Role, Where
-from agentmerge.files.staging import refuse_inside
+from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role, Where
+from agentmerge.files.destination import Destination
+from agentmerge.files.protected import Protected
+from agentmerge.files.writer import missing_bytes
 from agentmerge.frozen import Frozen
+from agentmerge.sources.beside import is_tokenizer
 from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from agentmerge.alike.family import Family
     from agentmerge.engine.plan import Plan
@@ -66,11 +68,13 @@ class CheckRecord(Frozen):
         return sum(finding.severity == severity for finding in self.findings)
 
 
-def check(recipe: Recipe) -> CheckRecord:
+def check(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False) -> CheckRecord:
     """Look at every source of a recipe without reading its weights.
 
     Args:
         recipe: what would be merged.
+        out: where it would go; None looks at no output.
+        overwrite: what is there may be replaced.
 
     Returns:
         Every finding, not only the first.
@@ -81,6 +85,9 @@ def check(recipe: Recipe) -> CheckRecord:
         if plan is not None:
             with look.collecting():
                 check_cost(plan)
+            with look.collecting():
+                if out is not None:
+                    check_output(plan, out, overwrite=overwrite)
     found = [Finding.of(problem) for error in look.errors for problem in error.problems]
     notes = look.notes if plan is None else [*plan.notes, *look.notes]
     found += map(Finding.of, notes)
@@ -171,15 +178,53 @@ class _Look:
             raise error.named() from error
 
 
-def check_output(plan: Plan, out: Path) -> None:
-    """Raise OutputError where `out` is a source, or one of them lies inside the other."""
-    for source in (plan.family.base, *plan.family.agents.values()):
-        refuse_inside(out, source.folder.path, f"the source of {source.role}")
-    for source in plan.importance.values():
-        folder, target = source.folder.path.resolve(), out.resolve()
-        if target == folder or target in folder.parents:
-            found = f"{out}: holds {source.text}, which is read"
-            raise OutputError(found, todo="Choose another --out.", where=replace(source.where, path=str(out)))
+def check_output(plan: Plan, out: Path, *, overwrite: bool = False) -> None:
+    """Raise OutputError where a merge can't end in `out`: what `merge`, a dry run and `check` say of it.
+
+    Args:
+        plan: what is read and how much is written.
+        out: the folder to appear.
+        overwrite: what is there may be replaced.
+    """
+    refuse_read(plan, out)
+    place = Destination(out).checked(overwrite=overwrite)
+    place.check_space(missing_bytes(place.folder, plan.layout))
+
+
+def refuse_read(plan: Plan, out: Path) -> None:
+    """Raise OutputError where `out`, or a folder that a run has beside it, touches what is read."""
+    place = Destination(out)
+    reads_of(plan).refuse(out, place.out, place.folder, place.aside.folder)
+
+
+def reads_of(plan: Plan) -> Protected:
+    """Every file that a merge reads."""
+    read = named_in(plan.recipe)
+    for source in (plan.family.base, *plan.family.agents.values(), *plan.importance.values()):
+        what = f"the source of {source.role}"
+        for file in source.identity.files:
+            read.add_file(source.identity.folder / file.name, what)
+        if source.role is not None and not source.role.beside:
+            read.add_folder(source.folder.path, what, whole=source.folder.whole)
+    return read
+
+
+def named_in(recipe: Recipe) -> Protected:
+    """The files and folders that a recipe names, its own file included."""
+    read = Protected()
+    named = [(recipe.run.survey, "the saved survey"), (recipe.file, "the recipe"), (recipe.base, "the source of base")]
+    for name, agent in recipe.agents.items():
+        named += [(agent.source, f"the source of agent '{name}'"), (agent.importance, f"the importance of '{name}'")]
+    for path, what in ((Path(path), what) for path, what in named if path):
+        with suppress(OSError):  # no path of this system, such as an id
+            if path.is_dir():
+                read.add_folder(path, what)
+            elif path.exists():
+                read.add_file(path, what)
+                for beside in path.parent.iterdir() if path.suffix == ".safetensors" else ():
+                    if beside.name == "config.json" or is_tokenizer(beside.name):
+                        read.add_file(beside, what)
+    return read
 
 
 def refuse_same_source(sources: Mapping[str, Source]) -> None:

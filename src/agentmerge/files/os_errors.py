@@ -32,7 +32,7 @@ def source_errors(place: str, path: Path | None = None) -> Iterator[None]:
             return SourceError(found, todo=AGAIN, where=where)
         if isinstance(problem, FileNotFoundError):
             return SourceNotFoundError(f"{place}: no such file", todo="Download or save it again.", where=where)
-        return SourceError(f"{place}: can't be read: {problem.strerror}.", where=where)
+        return SourceError(f"{place}: can't be read: {problem.strerror}.", todo=remedy(problem), where=where)
 
     with _ours(error):
         yield
@@ -50,10 +50,18 @@ def output_errors(out: Path, todo: str = "") -> Iterator[None]:
     def error(problem: OSError | ShortRead) -> MergeError:
         full = isinstance(problem, OSError) and problem.errno in {errno.ENOSPC, errno.EDQUOT}
         usual = "Free some space and run the same command again: it resumes." if full else "Check the disk."
-        return OutputError(f"{out}: can't be written: {problem}", todo=todo or usual, where=Where(path=str(out)))
+        told = remedy(problem) or todo or usual
+        return OutputError(f"{out}: can't be written: {problem}", todo=told, where=Where(path=str(out)))
 
     with _ours(error):
         yield
+
+
+def remedy(problem: OSError | ShortRead) -> str:
+    """What helps where it is this process that may open no more files, not the place; "" where that is not so."""
+    if isinstance(problem, OSError) and problem.errno in {errno.EMFILE, errno.ENFILE}:
+        return "Let this process open more files (ulimit -n 1024), or use fewer --workers."
+    return ""
 
 
 @contextmanager

@@ -215,6 +215,23 @@ def lock_exclusive(fd: int) -> bool:
     return True
 
 
+def lock_folder(path: Path) -> int | None:
+    """Lock a folder until its descriptor, which is returned, is closed; None when another holds it.
+
+    -1 where the file system locks no folders, as some network file systems.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        locked = lock_exclusive(fd)
+    except OSError:
+        os.close(fd)
+        return -1
+    if not locked:
+        os.close(fd)
+        return None
+    return fd
+
+
 def aligned_empty(nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     """An uninitialised buffer, uint8 [nbytes], that starts at a page boundary."""
     raw = np.empty(nbytes + PAGE, dtype=np.uint8)

@@ -59,7 +59,12 @@ class Writer:
         self._past_cache = True
         with output_errors(self._staging.out):
             self._fresh = self._staging.create()
-            self._journal = Journal(self.folder / JOURNAL, self._staging.out)
+            self._staging.lock()
+            try:
+                self._journal = Journal(self.folder / JOURNAL, self._staging.out)
+            except BaseException:
+                self._staging.close()
+                raise
             try:
                 self.entries = self._begin(identity, overwrite)
                 self._reserve()
@@ -146,6 +151,7 @@ class Writer:
         self._fds.close()
         self._direct.close()
         self._journal.close()
+        self._staging.close()
 
     def __enter__(self) -> Self:
         return self
@@ -165,8 +171,7 @@ class Writer:
         for shard, path in zip(self._layout.shards, paths, strict=True):
             if (self.folder / shard.name).exists():  # a run was killed while it finished
                 (self.folder / shard.name).rename(path)
-        needed = sum(shard.size - allocated(path) for shard, path in zip(self._layout.shards, paths, strict=True))
-        self._staging.check_space(needed)
+        self._staging.check_space(missing_bytes(self.folder, self._layout))
         for shard in self._layout.shards:
             with self._fds.borrow(shard.name) as fd:
                 preallocate(fd, shard.size)
@@ -179,7 +184,12 @@ class Writer:
         return fd
 
     def _open_shard(self, name: str) -> int:
-        return os.open(self.folder / (name + PARTIAL), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(self.folder / (name + PARTIAL), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+
+
+def missing_bytes(folder: Path, layout: Layout) -> int:
+    """How much more disk the shards need than a staging folder holds of them already."""
+    return sum(shard.size - allocated(folder / (shard.name + PARTIAL)) for shard in layout.shards)
 
 
 class _NotDirect(Exception):

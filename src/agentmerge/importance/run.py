@@ -12,8 +12,10 @@ from pydantic import Field, ValidationError
 
 from agentmerge._version import __version__
 from agentmerge.errors import DataError, MergeError, Note, RecipeError, SourceError, Where, complaints, did_you_mean
+from agentmerge.files.destination import Destination
 from agentmerge.files.layout import INDEX, Layout, index_json, plan_layout
-from agentmerge.files.staging import Staging, refuse_inside
+from agentmerge.files.protected import Protected
+from agentmerge.files.staging import Staging
 from agentmerge.files.writer import Writer
 from agentmerge.frozen import Frozen
 from agentmerge.importance.data import read_examples, sha256_of
@@ -96,7 +98,7 @@ def measure(
         MergeError: whatever is wrong with the inputs, the settings or the disk.
     """
     with opened(None, str(model)) as source:
-        _check(source, out, overwrite)
+        _check(source, data, out, overwrite)
         examples = read_examples(data)
         first = list(islice(examples, options.examples))  # before torch is imported: a bad line is told at once
         torch = _torch()
@@ -207,7 +209,7 @@ class _Job:
         )
 
 
-def _check(source: Source, out: Path, overwrite: bool) -> None:
+def _check(source: Source, data: Path, out: Path, overwrite: bool) -> None:
     """What can be told before anything is loaded."""
     config, where = read_config(source.folder.path), Where(source=source.text)
     if not config:
@@ -218,7 +220,10 @@ def _check(source: Source, out: Path, overwrite: bool) -> None:
         raise SourceError(f"{source.text}: is quantised", expected=expected, where=where)
     if not source.folder.whole:
         raise SourceError(f"{source.text}: is one file", expected="the model's folder", where=where)
-    refuse_inside(out, source.folder.path, "the model")
+    read, place = Protected(), Destination(out)
+    read.add_folder(source.folder.path, "the model")
+    read.add_file(data, "the rollouts")
+    read.refuse(out, place.out, place.folder, place.aside.folder)
     Staging(out, overwrite=overwrite)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.errors import OutputError, Where
+from agentmerge.errors import OutputError, SourceError, Where
 from agentmerge.files.save import PART, save_file
 from agentmerge.sources.opening import opened
 from agentmerge.tensors import Array, Block, TensorSpec
@@ -63,13 +63,16 @@ class SumStore:
             raise OutputError(f"{self._part}: can't be written: {error}", todo=todo, where=where) from error
 
     def load(self) -> tuple[Progress, Iterator[tuple[str, Array]]] | None:
-        """What an earlier run of this work saved: how far it was, and its sums, flat; None where there is nothing."""
+        """What an earlier run of this work saved: how far it was, and its sums, flat; None where nothing is whole."""
         if not self._path.exists():
             return None
-        with opened(None, str(self._path)) as found:
-            if found.metadata.get("work") != self._work or list(found.specs.values()) != list(self._specs):
-                return None
-            done = Progress(int(found.metadata["examples"]), float.fromhex(found.metadata["log_likelihood"]))
+        try:
+            with opened(None, str(self._path)) as found:
+                if found.metadata.get("work") != self._work or list(found.specs.values()) != list(self._specs):
+                    return None
+                done = Progress(int(found.metadata["examples"]), float.fromhex(found.metadata["log_likelihood"]))
+        except (SourceError, LookupError, ValueError):  # damaged since
+            return None
         return done, self._arrays()
 
     def drop(self) -> None:

@@ -143,7 +143,8 @@ def staged(out: Path, names: Sequence[str], needed: int) -> Iterator[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         _check_free_space(staging.folder.parent, needed)
         staging.create()
-        with closing(Journal(staging.folder / JOURNAL, out)) as journal:
+        staging.lock()
+        with closing(staging), closing(Journal(staging.folder / JOURNAL, out)) as journal:
             journal.begin(IDENTITY)
             try:
                 staging.clear({JOURNAL})
