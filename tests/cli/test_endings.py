@@ -230,3 +230,16 @@ def test_a_probe_replaces_nothing_that_it_reads(option, file, run, tmp_path, age
 def test_a_survey_beside_the_sources_may_be_written_twice(run, sources, tmp_path):
     for _ in range(2):
         assert run("probe", *sources, "--json", f"{tmp_path}/s.json").code == 0
+
+
+@pytest.mark.parametrize("wrong", ["base", "agent", "out", "setting"])
+def test_on_a_new_machine_a_mistake_does_not_wait_for_the_compiler(wrong, agents, tmp_path):
+    """Nothing is in the compiler's cache then."""
+    out = "base/out" if wrong == "out" else "out"
+    words = ["merge", "--base", f"{agents}/{'bsae' if wrong == 'base' else 'base'}", "--out", f"{agents}/{out}"]
+    words += ["--agent", f"code={agents}/{'cdoe' if wrong == 'agent' else 'code'}"]
+    words += ["--vocab", "unoin"] if wrong == "setting" else []
+    process = started(words, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
+    assert "Error: " in process.communicate()[1]
+    assert process.returncode == 2
+    assert [path for path in tmp_path.rglob("*") if path.suffix == ".nbc"] == []

@@ -44,3 +44,19 @@ def test_a_failed_compile_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="LLVM says no"):
         Compiling(fail).wait(Said())
+
+
+def test_a_run_that_is_refused_waits_for_no_compiler() -> None:
+    made: list[str] = []
+    with Compiling(lambda: made.append("imported"), lambda: made.append("compiled")) as compiling:
+        pass
+    compiling.wait(Said())
+    assert made in ([], ["imported"])
+
+
+def test_a_run_that_goes_on_has_everything() -> None:
+    made: list[str] = []
+    with Compiling(lambda: made.append("imported"), lambda: made.append("compiled")) as compiling:
+        compiling.begin()
+        compiling.wait(Said())
+    assert made == ["imported", "compiled"]

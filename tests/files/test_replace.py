@@ -57,6 +57,25 @@ def test_what_was_there_survives_a_kill(old: Path, monkeypatch: pytest.MonkeyPat
     assert old.read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_a_new_file_replaces_none(*, links: bool, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not links:
+        monkeypatch.setattr(Path, "hardlink_to", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no links here")))
+    with pytest.raises(OutputError, match=f"^{old}: exists already"):
+        replace_file(old, b"new", new=True)
+    assert old.read_bytes() == b"old"
+    replace_file(old.with_name("other"), b"new", new=True)
+    assert old.with_name("other").read_bytes() == b"new"
+    assert {path.name for path in old.parent.iterdir()} == {old.name, "other"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_an_old_file_keeps_its_owner_and_group(old: Path) -> None:
+    os.chown(old, 12345, 23456)
+    replace_file(old, b"new")
+    assert (old.stat().st_uid, old.stat().st_gid) == (12345, 23456)
+
+
 def test_a_link_stays_a_link(old: Path) -> None:
     link = old.with_name("link")
     link.symlink_to(old.name)

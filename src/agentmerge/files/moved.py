@@ -60,7 +60,7 @@ class Moved:
             if staged.is_dir():
                 place.mkdir()  # an empty folder may be replaced, and only that
                 staged.rename(place)
-            elif _linked(staged, place):
+            elif linked(staged, place):
                 staged.unlink()
             else:
                 staged.rename(place)
@@ -79,7 +79,7 @@ class Moved:
         return not then.newer(Contents(now)) or (len(now) == 1 and S_ISDIR(now[""][0]) and S_ISDIR(then.entries[""][0]))
 
 
-def _linked(staged: Path, place: Path) -> bool:
+def linked(staged: Path, place: Path) -> bool:
     """Give a file its place by a second name, which replaces nothing; False where the file system has no links."""
     try:
         place.hardlink_to(staged)

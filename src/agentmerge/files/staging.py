@@ -18,7 +18,7 @@ from agentmerge.errors import OutputError, Where, shortened
 from agentmerge.files.contents import Contents
 from agentmerge.files.destination import Destination
 from agentmerge.files.journal import busy
-from agentmerge.files.moved import PUBLISHING, Moved
+from agentmerge.files.moved import PUBLISHING, Moved, linked
 from agentmerge.files.os_errors import output_errors, remedy
 from agentmerge.files.positional import lock_folder, sync_data, sync_folder
 
@@ -41,11 +41,13 @@ class Staging:
             OutputError: OUT is taken, or another run is at work.
         """
         put_right(out)
-        self._place = place = Destination(out).checked(overwrite=overwrite)
+        self._place = place = Destination(out)
         self.out, self.mounted, self.folder = place.out, place.mounted, place.folder
         self._publishing = self.folder / PUBLISHING
         self._held: int | None = None
-        self._before = Contents() if self.mounted else Contents.of(self.out)
+        with output_errors(self.out):
+            self._before = Contents() if self.mounted else Contents.of(self.out)
+        place.checked(overwrite=overwrite)  # later than the look: what comes in between is nothing that was there
 
     def create(self) -> bool:
         """Make the folder, as open to others as the OUT that it will replace; False when an earlier run left it."""
@@ -211,9 +213,8 @@ def replace_file(path: Path, data: bytes, *, new: bool = False) -> None:
         try:
             write_file(beside, data)
             _make_alike(beside, target, 0)
-            if new:
-                target.open("xb").close()
-            beside.replace(target)
+            if not new or not linked(beside, target):
+                beside.replace(target)
         finally:
             beside.unlink(missing_ok=True)
         sync_folder(target.parent)
