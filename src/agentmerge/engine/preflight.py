@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentmerge.alike.alignment import align
 from agentmerge.alike.chain import importance_alike, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
-from agentmerge.errors import BASE, MergeError, Note, OutputError, Problem, RecipeError, Role, Where
+from agentmerge.errors import BASE, MergeError, Note, OutputError, Problem, RecipeError, Role, SourceError, Where
 from agentmerge.files.staging import refuse_inside
 from agentmerge.frozen import Frozen
+from agentmerge.sidefiles.copied import left_behind, listed
 from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from agentmerge.alike.family import Family
     from agentmerge.engine.plan import Plan
@@ -99,7 +100,8 @@ def planned(recipe: Recipe) -> Iterator[Plan]:
         plan = look.plan()
         if plan is None:
             first, *more = look.errors
-            raise first if not more else type(first)(*(p for error in look.errors for p in error.problems)) from first
+            problems = dict.fromkeys(problem for error in look.errors for problem in error.problems)
+            raise first if not more else type(first)(*problems) from first
         yield plan
 
 
@@ -118,6 +120,7 @@ class _Look:
         family = self._family(sources) if "base" in sources else None
         if family is None:
             return None
+        family = self._with_side_files(family)
         self.notes += _notes(family, sources)
         for name, agent in family.agents.items():
             with self.collecting():
@@ -154,6 +157,21 @@ class _Look:
             self.errors += family.errors
             return family
         return None
+
+    def _with_side_files(self, family: Family) -> Family:
+        """The family, once all that its base and its tokenizer should bring is there, with a note of what stays."""
+        base, donor = family.base, family.tokenizer_from
+        tokenizer = None if donor == "base" else family.folders.get(donor)
+        try:
+            listing = listed(base.folder.path, tokenizer, known_only=not base.folder.whole)
+        except SourceError as error:
+            theirs = Where(Role(donor)) if tokenizer is not None else base.where
+            roles = [theirs if Path(p.where.path).parent == tokenizer else base.where for p in error.problems]
+            problems = [replace(p, where=p.where.filled(w)) for p, w in zip(error.problems, roles, strict=True)]
+            self.errors.append(type(error)(*problems))
+            return family
+        behind = left_behind(base.folder.path, listing, [file.name for file in base.identity.files])
+        return family.noted(*(replace(note, where=note.where.filled(base.where)) for note in behind))
 
     def _importance(self, family: Family) -> dict[str, Source]:
         """Every agent's importance, seen as the agent itself is."""
