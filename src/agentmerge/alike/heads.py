@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from os.path import commonprefix
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.names import common_name
@@ -261,4 +261,10 @@ def _stored_head(source: Source, embedding: str, usual: str, untied: bool) -> st
     named = [name for name in source.specs if name == usual or common_name(name) == common_name(usual)]
     called = [name for name, height in fitting.items() if HEAD.search(name) and 2 * height > rows]
     found = named or called or (alike if untied and len(alike) == 1 else [])
-    return max(found, key=lambda name: len(commonprefix([name, embedding])), default="")
+    return max(found, key=lambda name: _shared(name, embedding), default="")
+
+
+def _shared(one: str, two: str) -> int:
+    """How many parts two names have in common from the first on."""
+    pairs = zip(one.split("."), two.split("."), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -22,7 +22,7 @@ from agentmerge.sources.source import Stored
 from agentmerge.tensors import DTYPES, LEAF, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from agentmerge.alike.family import Family
     from agentmerge.sources.source import Extents, Source, Weights
@@ -34,9 +34,9 @@ STEP = 32 * LEAF  # elements dequantised at a time
 
 def plain_numbers(family: Family) -> Family:
     """Every source in numbers that can be added; the output is never quantised."""
-    stored, configs = family.base, family.configs
+    stored, configs, reads = family.base, family.configs, family.reads
     base = dequantise(stored, configs["base"])
-    family, agents = family.each(lambda name, agent: dequantise(agent, configs[name]))
+    family, agents = family.each(lambda name, agent: dequantise(agent, configs[name], lambda t: reads(t, name)))
     family = replace(family, base=base, agents=agents)
     if not quantisation(configs["base"]):
         return family
@@ -49,17 +49,18 @@ def plain_numbers(family: Family) -> Family:
     return family.noted(Note(note, where=stored.where))
 
 
-def dequantise(source: Source, config: Mapping[str, Any]) -> Source:
+def dequantise(source: Source, config: Mapping[str, Any], reads: Callable[[str], bool] = lambda name: True) -> Source:
     """The source itself, or as seen with its FP8 weights as bfloat16 and without their scales.
 
     Args:
         source: as opened.
         config: its config.json.
+        reads: whether the recipe has a tensor of it read.
 
     Raises:
         SourceError: another quantisation, a weight without a scale, or a scale of no known shape.
     """
-    refuse_packed(source, config)
+    refuse_packed(source, config, reads)
     weights = {name: spec for name, spec in source.specs.items() if spec.dtype.startswith("F8_")}
     if not weights:
         return source

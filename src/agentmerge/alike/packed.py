@@ -10,7 +10,7 @@ from agentmerge.files.documents import abbreviated
 from agentmerge.sources.language import nested
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from agentmerge.sources.source import Source
 
@@ -64,10 +64,16 @@ def quantisation(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((section for section in found if section), {})
 
 
-def refuse_packed(source: Source, config: Mapping[str, Any]) -> None:
-    """Raise SourceError for weights that are packed: GPTQ, AWQ, bitsandbytes, MXFP4, NVFP4, integers and the like."""
+def refuse_packed(source: Source, config: Mapping[str, Any], reads: Callable[[str], bool] = lambda name: True) -> None:
+    """Raise SourceError for weights that are packed: GPTQ, AWQ, bitsandbytes, MXFP4, NVFP4, integers and the like.
+
+    Args:
+        source: as opened.
+        config: its config.json.
+        reads: whether the recipe has a tensor of it read; an integer that is not needs to be no weight.
+    """
     for packed in (_kind, _codes):  # a kind that is known says more than an integer
-        for name in source.specs:
+        for name in source.specs if packed is _kind else filter(reads, source.specs):
             if (kind := packed(source, name)) is not None:
                 raise packed_error(source, name, f"{name}: found {kind} weights", "plain ones")
     section, more = quantisation(config), " If its weights are plain, take quantization_config out of its config.json."
@@ -112,7 +118,7 @@ def _stands_for_weights(source: Source, name: str) -> bool:
     plain = leaf.removesuffix("_blocks").removesuffix("_packed")
     own = {f"{name}{end}" for end in ("_scale", "_scales", "_scale_inv", "_zeros", "_absmax", ":scale")}
     own |= {f"{module}.{plain}_scale", f"{module}.{plain}_scales", f"{module}.scale_{leaf}"}
-    if WEIGHT.search(name) or own & names.keys():
+    if own & names.keys() or (WEIGHT.search(name) and (len(spec.shape) > 1 or spec.dtype in ("I8", "U8"))):
         return True
     inside = f"{module}." if module else ""
     beside = {other[len(inside) :].partition(".")[0].lower() for other in names if other.startswith(inside)}

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agentmerge.alike.alignment import align
 from agentmerge.alike.chain import importance_alike, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
@@ -122,9 +121,6 @@ class _Look:
             return None
         family = self._with_side_files(family)
         self.notes += _notes(family, sources)
-        for name, agent in family.agents.items():
-            with self.collecting():
-                _align(family, name, agent)
         importance = {} if self.errors else self._importance(family)
         if not self.errors:
             with self.collecting():
@@ -211,18 +207,6 @@ def refuse_same_source(sources: Mapping[str, Source]) -> None:
                 todo="Every agent must be a checkpoint of its own, and none of them the base.",
             )
         seen[key] = name
-
-
-def _align(family: Family, name: str, agent: Source) -> None:
-    reads, inputs = family.reads, family.inputs
-    align(
-        family.base,
-        {name: agent},
-        missing_allowed=inputs.missing == "base",
-        extra_allowed=inputs.extra == "ignore",
-        excused={(tensor, name) for tensor in family.base.specs if not reads(tensor, name)},
-        hints=family.hints,
-    )
 
 
 def _notes(family: Family, sources: Mapping[str, Source]) -> Iterator[Note]:
