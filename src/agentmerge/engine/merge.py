@@ -18,12 +18,13 @@ from agentmerge.engine.passes import Output, fold, last, nothing, probe
 from agentmerge.engine.preflight import check_output, planned
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
 from agentmerge.engine.saved_survey import adopt_survey, check_fingerprint
-from agentmerge.engine.verdicts import check_agents
+from agentmerge.engine.verdicts import check_agents, same_everywhere
 from agentmerge.errors import DataError, SourceError, SurveyError
 from agentmerge.files.writer import Writer
 from agentmerge.progress import Silent, Watch
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
 from agentmerge.sidefiles.output import output_files
+from agentmerge.survey.common import Common
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.statistic import Survey
 
@@ -130,6 +131,7 @@ class _Merging:
 
     def _judged(self, survey: Survey) -> list[Note]:
         found = [check_agents(plan, survey) for plan in self._plans]
+        found.append(same_everywhere(*survey.total(Common())))
         return list(dict.fromkeys(note for notes in found for note in notes))
 
 
@@ -149,7 +151,7 @@ def probe_one(
         kernels.wait(watch)
         survey.update(*runner.run(plan, reading, survey, watch))
         plan.restat()
-        notes = [*plan.notes, *check_agents(plan, survey)]
+        notes = [*plan.notes, *check_agents(plan, survey), *same_everywhere(*survey.total(Common()))]
         return ProbeRecord(
             method=recipe.method.model_dump(mode="json"),
             sources=plan.identities(),
