@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from agentmerge.files.documents import without_bom
 from agentmerge.sources.language import NAMED, SPELLINGS, language_sections, nested
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def output_config(config: bytes, dtype: str, changes: Mapping[str, Any]) -> byte
     """config.json with `dtype` in both spellings, in nested sections where they name one, and with other changes.
 
     transformers reads `dtype` since version 4.56 and `torch_dtype` before; vLLM and SGLang read either. A config that
-    says all of it already is returned byte for byte.
+    says all of it already is returned byte for byte, but for a byte order mark.
 
     Args:
         config: the base's.
@@ -40,8 +41,9 @@ def output_config(config: bytes, dtype: str, changes: Mapping[str, Any]) -> byte
         changes: key to value, in whatever spelling and section of the language model it stands; a key of BOTH is set
             in all of these sections. None takes a key out wherever it stands.
     """
+    config = without_bom(config)
     data = json.loads(config)
-    changed = _set_dtype(data, dtype) | _set_keys(data, changes)
+    changed = _set_dtype(data, dtype) | _set_dtype(language_sections(data)[-1], dtype) | _set_keys(data, changes)
     for key in ("dtype", "torch_dtype"):
         changed |= data.get(key) != dtype
         data[key] = dtype
@@ -78,7 +80,7 @@ def _set_keys(data: dict[str, Any], changes: Mapping[str, Any]) -> bool:
 def _set_key(data: dict[str, Any], key: str, value: Any) -> None:
     """Set a key of the language model, under every spelling that is there; where it is nowhere, in the innermost."""
     spellings, sections = SPELLINGS.get(key, (key,)), language_sections(data)
-    there = [(section, name) for section in sections for name in spellings if name in section]
+    there = [(section, name) for section in sections for name in spellings if section.get(name) is not None]
     for section, name in there or [(sections[-1], key)]:
         section[name] = value
     for section in sections if key in BOTH else ():

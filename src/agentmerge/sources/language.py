@@ -123,9 +123,10 @@ def _inner(section: Mapping[str, Any]) -> str | None:
             return key
     if _has(section, (*TELLING, "num_hidden_layers", "num_attention_heads")):
         return None
-    like = [key for key, value in sections.items() if not OTHERS.search(key.lower()) and _has(value, TELLING)]
+    others = {key: value for key, value in sections.items() if not OTHERS.search(key.lower())}
+    like = [key for key, value in others.items() if _has(value, TELLING) or _inner(value) is not None]
     return like[0] if len(like) == 1 else None
 
 
 def _has(section: Mapping[str, Any], names: Iterable[str]) -> bool:
-    return any(name in section for name in names)
+    return any(section.get(name) is not None for name in names)
