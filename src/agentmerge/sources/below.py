@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agentmerge.sources.trainers import adapters_of, unfinished
+from agentmerge.sources.trainers import UNLORA, Unfinished, adapters_of, unfinished
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,14 +41,22 @@ def _may_be_given(folder: Path) -> bool:
     return bool(weights) and len(adapters_of(weights)) < len(weights) and not re.match(r"optim", weights[0])
 
 
-def trained_parts_below(folder: Path) -> Path | None:
-    """The last folder below, or the one above, that holds a trainer's parts; None without one."""
-    found = [folder.parent] if unfinished(folder.parent, _names(folder.parent)) is not None else []
+def trained_parts_below(folder: Path) -> tuple[Path, Unfinished] | None:
+    """The last folder below, or the one above, that holds a trainer's parts or an adapter; None without one."""
     level = [folder]
+    looked = [folder.parent]
     for _ in range(3):
         level = [path for parent in level for path in _folders(parent)][:MOST]
-        found += [path for path in level if unfinished(path, _names(path)) is not None]
-    return max(found, key=_number, default=None)
+        looked += level
+    found = [(path, parts) for path in looked if (parts := _parts(path)) is not None]
+    return max(found, key=lambda pair: _number(pair[0]), default=None)
+
+
+def _parts(folder: Path) -> Unfinished | None:
+    names = _names(folder)
+    adapters = adapters_of(names)
+    lora = Unfinished(f"a LoRA adapter ({', '.join(adapters)})", UNLORA) if adapters else None
+    return unfinished(folder, names) or lora
 
 
 def _order(path: Path, root: Path) -> tuple[int, list[int], str]:

@@ -167,9 +167,7 @@ def _refuse_folder(request: Request) -> NoReturn:
         todo = f"Give the path of one of the checkpoints below it: {shortened(map(str, below))}"
         raise SourceError(found, expected="a .safetensors file", todo=todo)
     if (trained := trained_parts_below(request.path)) is not None:
-        parts = unfinished(trained, [path.name for path in trained.iterdir()])
-        assert parts is not None
-        raise _unfinished(trained, parts)
+        raise _unfinished(*trained)
     raise SourceError(found, expected="a .safetensors file", todo="Check the path.")
 
 
