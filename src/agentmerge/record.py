@@ -128,6 +128,10 @@ class Tensors(Frozen):
 
     merged: int
     copied: list[CopiedTensor] = Field(default_factory=list)
+    missing: dict[str, list[str]] = Field(default_factory=dict)
+    """By agent, the base's tensors that it lacks and counts as unchanged in."""
+    left_out: dict[str, list[str]] = Field(default_factory=dict)
+    """By agent, its tensors that the base lacks."""
 
 
 class OutputFacts(Frozen):

@@ -1,10 +1,12 @@
-"""Untidy checkpoints made alike, step by step: number formats, names, heads, vocabularies, tokenizers."""
+"""Untidy checkpoints made alike, step by step: number formats, names, heads, vocabularies, tokenizers, tensors."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agentmerge.alike.alignment import aligned
+from agentmerge.alike.complete import complete
 from agentmerge.alike.configs import compare_configs, compare_side_files
 from agentmerge.alike.family import Family
 from agentmerge.alike.heads import base_heads, with_head
@@ -24,12 +26,14 @@ if TYPE_CHECKING:
 
 STEPS: tuple[Callable[[Family], Family], ...] = (
     compare_configs,
+    complete,
     plain_numbers,
     base_names,
     base_heads,
     base_rows,
     one_tokenizer,
     compare_side_files,
+    aligned,
 )
 """An agent that fails a step is left out of those that follow, and its error kept."""
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.rope import rope, rope_in_words, same_rope
 from agentmerge.errors import AlignmentError, MergeError, Note, about
-from agentmerge.files.documents import json_or_nothing
-from agentmerge.sources.beside import read_config
+from agentmerge.files.documents import abbreviated, json_or_nothing, leads_nowhere
+from agentmerge.sources.beside import has_vocabulary, is_tokenizer, read_config
+from agentmerge.sources.language import language_model, nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,13 +19,18 @@ if TYPE_CHECKING:
     from agentmerge.alike.family import Family
     from agentmerge.recipe import Inputs
 
-HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
+HEADS = (
+    "num_attention_heads", "num_key_value_heads", "head_dim", "multi_query", "multi_query_attention",
+    "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "linear_num_key_heads", "linear_num_value_heads",
+    "mamba_n_heads",
+)  # fmt: skip
 """What the shapes of the weights need not show, and yet makes another model of them."""
 ARCHITECTURE = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "hidden_act", "hidden_activation",
     "rms_norm_eps", "layer_norm_eps", "num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok",
     "moe_intermediate_size", "norm_topk_prob", "sliding_window", "use_sliding_window", "attention_bias",
-    "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar",
+    "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "activation_function",
+    "parallel_attention", "use_parallel_residual", "embedding_multiplier", "residual_multiplier", "logits_scaling",
 )  # fmt: skip
 LENGTHS = ("max_position_embeddings",)
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
@@ -37,7 +43,7 @@ class ConfigDifference:
     """One setting of config.json that differs between the base and an agent."""
 
     kind: str
-    """"rope", "heads", "architecture" or "length"."""
+    """"rope", "heads", "architecture", "length" or "class"."""
     text: str
 
 
@@ -45,6 +51,9 @@ def compare_configs(family: Family) -> Family:
     """Stop where rope or heads differ; warn of the rest. Such an agent stays in, so that more can be told of it."""
     with about(family.base.where):
         base = read_config(family.base.folder.path)
+    if not base:
+        text = "has no config.json, so the output will have none and nothing will load it: put the model's there"
+        family = family.noted(Note(text, where=family.base.where, named=True))
     family, agents = family.each(lambda _, agent: read_config(agent.folder.path))
     family = replace(family, configs={"base": base, **agents})
     for name, config in agents.items():
@@ -65,6 +74,11 @@ def compare_side_files(family: Family) -> Family:
         for name, agent in family.agents.items():
             found = file_differences(name, base, agent.folder.path, donor, family.folders[donor])
             notes += [Note(text, where=agent.where) for text in found]
+    notes += _without_tokenizer(family)
+    for agent in family.agents.values():
+        lost = [path.name for path in _compared(agent.folder.path) if leads_nowhere(path)]
+        text = f"{', '.join(lost)}: links whose targets are not there, so not compared"
+        notes += [Note(text, where=agent.where, named=True)] if lost else []
     if lacking := missing_code(base, family.configs["base"]):
         text = (
             f"config.json needs {', '.join(lacking)} (auto_map), which {base} lacks: the output won't load "
@@ -84,8 +98,8 @@ def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, A
     """
     if not base or not agent:
         return []
-    ours, theirs = text_section(base), text_section(agent)
-    found = []
+    ours, theirs = language_model(base), language_model(agent)
+    found = [*_class(name, base, agent)]
     if not same_rope(rope(ours), rope(theirs)):
         text = f"agent '{name}' has rope {rope_in_words(rope(theirs))}, base has {rope_in_words(rope(ours))}"
         found.append(ConfigDifference("rope", text))
@@ -95,9 +109,28 @@ def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, A
     for kind, keys in (("heads", HEADS), ("architecture", ARCHITECTURE), ("length", LENGTHS)):
         for key in keys:
             if ours.get(key) is not None and theirs.get(key) is not None and ours[key] != theirs[key]:
-                text = f"agent '{name}' has {key} {theirs[key]}, base has {ours[key]}"
+                text = f"agent '{name}' has {key} {abbreviated(theirs[key])}, base has {abbreviated(ours[key])}"
                 found.append(ConfigDifference(kind, text))
     return found
+
+
+def _compared(folder: Path) -> list[Path]:
+    """The files of an agent that are compared with the output's."""
+    names = ("generation_config.json", *PROCESSORS)
+    return sorted(path for path in folder.iterdir() if path.name in names or is_tokenizer(path.name))
+
+
+def _without_tokenizer(family: Family) -> list[Note]:
+    """A note where the output will have no tokenizer although agents have one."""
+    base, agents = family.base, family.agents
+    having = [name for name, agent in agents.items() if has_vocabulary(agent.folder.path)]
+    if family.tokenizer_from != "base" or not having or has_vocabulary(base.folder.path):
+        return []
+    text = (
+        f"has no tokenizer, and agents have ({', '.join(having)}): the output will have none (inputs.tokenizer_from: "
+        f"{having[0]} takes that of agent '{having[0]}')"
+    )
+    return [Note(text, where=base.where, named=True)]
 
 
 def file_differences(name: str, base: Path, agent: Path, donor: str, tokenizer: Path) -> list[str]:
@@ -140,18 +173,29 @@ def chat_templates(folder: Path) -> dict[str, str]:
     return {}
 
 
+def architectures(config: Mapping[str, Any]) -> list[str]:
+    """The classes that a config names, without what FSDP puts before them; [] where it names none."""
+    found = config.get("architectures")
+    names = found if isinstance(found, list) else [found]
+    return sorted(name.removeprefix("FSDP") for name in names if isinstance(name, str))
+
+
 def missing_code(folder: Path, config: Mapping[str, Any]) -> list[str]:
     """The files of remote code that auto_map names and the folder lacks; code of other repositories aside."""
-    found = config.get("auto_map")
-    values = [str(v) for value in (found or {}).values() for v in (value if isinstance(value, list) else [value])]
+    maps = [section["auto_map"] for section in nested(config) if isinstance(section.get("auto_map"), dict)]
+    values = [str(v) for one in maps for of in one.values() for v in (of if isinstance(of, list) else [of])]
     files = {f"{value.partition('.')[0]}.py" for value in values if "--" not in value and re.match(r"\w+\.\w+", value)}
     return sorted(file for file in files if not (folder / file).exists())
 
 
-def text_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model's part of a config."""
-    text = config.get("text_config")
-    return {**config, **text} if isinstance(text, dict) else config
+def _class(name: str, base: Mapping[str, Any], agent: Mapping[str, Any]) -> Iterator[ConfigDifference]:
+    """Another class: a reward model or a classifier is not the policy that was trained, though most shapes agree."""
+    ours, theirs = architectures(base), architectures(agent)
+    if ours and theirs and ours != theirs:
+        scores = any(re.search(r"Classification|Reward|Value|Critic|Score|Regression", each) for each in theirs)
+        is_it = ": a reward model or classifier? Give the policy's checkpoint" if scores else ""
+        text = f"agent '{name}' has architectures {', '.join(theirs)}, base has {', '.join(ours)}{is_it}"
+        yield ConfigDifference("class", text)
 
 
 def _template(name: str, agent: Path, donor: str, tokenizer: Path) -> Iterator[str]:
@@ -220,6 +264,6 @@ def _as_error(difference: ConfigDifference, inputs: Inputs) -> MergeError | None
         return AlignmentError(
             f"{difference.text};",
             expected="the same, or it is not an agent of this base",
-            todo="Correct its config.json.",
+            todo="Correct its config.json where that is wrong; where it is right, the agent is another model.",
         )
     return None

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 LISTED = re.compile(r"^(?P<stem>.*\.experts)\.(?P<index>\d+)\.(?P<part>gate_proj|up_proj|down_proj)\.weight$")
 STACKED = re.compile(r"^(?P<stem>.*\.experts)\.(?P<part>gate_up_proj|gate_proj|up_proj|down_proj)(?:\.weight)?$")
-ADVICE = "Save both with the same version of transformers, or take these tensors from the base with a rule."
+ADVICE = (
+    "Save both with the same version of transformers. A rule can take these tensors from the base, which leaves out "
+    "what was trained in them."
+)
 
 
 def arranged(

@@ -11,6 +11,7 @@ from agentmerge.errors import MergeError, Note
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agentmerge.alike.alignment import Alignment
     from agentmerge.alike.heads import HeadPair, Tie
     from agentmerge.recipe import Inputs
     from agentmerge.sources.source import Source
@@ -46,6 +47,8 @@ class Family:
     """Beside those of the sources."""
     hints: Mapping[str, str] = field(default_factory=dict)
     """By agent: why its names were not matched with the base's."""
+    alignment: Alignment | None = None
+    """Who has which of the base's tensors; None before the last step."""
     errors: tuple[MergeError, ...] = ()
     """In the order in which they were found; each problem knows whose it is."""
 

@@ -8,12 +8,15 @@ own. That a redundant head is equal to the embedding is checked when the data is
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.names import common_name
 from agentmerge.alike.view import FlatRange, RangeView, renamed, without
 from agentmerge.errors import AlignmentError, Note, Where
+from agentmerge.sources.language import language_sections, setting
 from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -22,16 +25,30 @@ if TYPE_CHECKING:
     from agentmerge.alike.family import Family
     from agentmerge.sources.source import Source
 
+EMBEDDING = re.compile(
+    r"^(?P<outer>.*?)"
+    r"(?P<inner>model\.(?:language_model|text_model|transformer|decoder)\.|transformer\.embedding\."
+    r"|(?:model|transformer|gpt_neox|backbone|decoder)\.|)"
+    r"(?P<name>embed_tokens|wte|word_embeddings|tok_embeddings|embed_in)\.weight$"
+)
+"""The embeddings that we know: what stands before `inner` keeps its head beside it."""
 HEAD_OF = {
-    "embed_tokens.weight": "lm_head.weight",
-    "wte.weight": "lm_head.weight",
-    "word_embeddings.weight": "lm_head.weight",
-    "tok_embeddings.weight": "output.weight",
-    "embed_in.weight": "embed_out.weight",
+    "embed_tokens": "lm_head.weight",
+    "wte": "lm_head.weight",
+    "word_embeddings": "lm_head.weight",
+    "tok_embeddings": "output.weight",
+    "embed_in": "embed_out.weight",
 }
-"""The embeddings we know, and how the head beside each is called."""
-INNER = "language_model.model."
-"""Where older multimodal models keep their language model, head and all."""
+"""How the head beside an embedding is usually called."""
+NO_EMBEDDING = re.compile(r"(?:^|\.)(?:talker|visual|vision\w*|audio\w*|encoder|draft\w*|mtp\w*|\w*tower)\.|\.\d+\.")
+"""In the names of other embeddings: of another model inside the model, or of one layer."""
+HEAD = re.compile(
+    r"(?:^|\.)(?:lm_head|embed_out|output_layer|output|ff_out|lm_out|head|proj_out|generator|decoder|logits|lm_proj"
+    r"|unembed)\.weight$"
+)
+"""What heads are called, whatever stands before; one has a row per token, as wide as the embedding."""
+NO_HEAD = re.compile(r"embed|wpe|wte|position|proj(?:ector)?\b")
+"""In the names of tensors that are no head although they have its shape."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +79,7 @@ class Head:
 def base_heads(family: Family) -> Family:
     """The base as the output will be, with a head of its own or tied, and every agent with the same form of head."""
     config, untie = family.configs["base"], family.inputs.untie
-    pair = pair_of(family.base)
+    pair = pair_of(family.base, untied=tie_flag(config) is False)
     if pair is None:
         return family
     tied = not untie and is_tied(family.base, config, pair)
@@ -81,26 +98,35 @@ def base_heads(family: Family) -> Family:
     return family.noted(*(note for each in found.values() for note in each.notes))
 
 
-def pair_of(source: Source) -> HeadPair | None:
-    """The one embedding of a language model and its head; None where there is none, or several."""
-    found = [
-        HeadPair(name, head)
+def pair_of(source: Source, *, untied: bool = False) -> HeadPair | None:
+    """The one embedding of a language model and its head; None where there is none, or several.
+
+    A head that is stored is found whatever stands before its name; where none is, it gets the usual one.
+
+    Args:
+        source: under any names.
+        untied: its config says that it stores a head: one of an unusual name is then known by its shape.
+    """
+    embeddings = [
+        name
         for name, spec in source.specs.items()
-        if len(spec.shape) == 2 and ".layers." not in name and (head := _head_name(name)) is not None
+        if len(spec.shape) == 2 and not NO_EMBEDDING.search(name) and EMBEDDING.match(name)
     ]
-    if len(found) != 1:
+    if len(embeddings) != 1:
         return None
-    pair = found[0]
-    stored = [name for name in source.specs if common_name(name) == common_name(pair.head)]
-    return HeadPair(pair.embedding, stored[0]) if stored else pair
+    (embedding,) = embeddings
+    usual = usual_head(embedding)
+    return HeadPair(embedding, _stored_head(source, embedding, usual, untied) or usual)
 
 
 def tie_flag(config: Mapping[str, Any]) -> bool | None:
-    """Whether config.json ties the head to the embedding; None where it does not say. A text_config inside counts."""
-    text = config.get("text_config")
-    inner = text.get("tie_word_embeddings") if isinstance(text, dict) else None
-    found = config.get("tie_word_embeddings", inner)
-    return found if isinstance(found, bool) else None
+    """Whether config.json ties the head to the embedding; None where it does not say.
+
+    The outermost section on the way to the language model's that says anything is the one that counts.
+    """
+    sections = language_sections(config)
+    values = (setting(section, "tie_word_embeddings") for section in sections)
+    return next((value for value in values if isinstance(value, bool)), None)
 
 
 def is_tied(base: Source, config: Mapping[str, Any], pair: HeadPair) -> bool:
@@ -114,8 +140,8 @@ def is_tied(base: Source, config: Mapping[str, Any], pair: HeadPair) -> bool:
         raise AlignmentError(
             f"{pair.head}: base ({base.text}) has none although tie_word_embeddings is false in its config.json",
             expected="a head",
-            todo="Set the flag to true if it is tied, or pass --untie (inputs.untie) to give the output the embedding "
-            "as a head of its own.",
+            todo="Look that all of its shards are there. If its head is the embedding, set the flag to true, or pass "
+            "--untie (inputs.untie) to give the output the embedding as a head of its own.",
             where=Where(base.role, base.text, pair.head),
         )
     return flag is True or not stored
@@ -137,7 +163,9 @@ def head_like_base(
     Raises:
         AlignmentError: it has neither head nor embedding.
     """
-    flag, own = tie_flag(config), pair_of(agent) or pair
+    flag = tie_flag(config)
+    own = pair_of(agent, untied=flag is False) or pair
+    own = replace(own, head=pair.head) if pair.head in agent.specs else own
     stored = own.head in agent.specs
     notes = _contradictions(agent, config, own)
     if stored and own.head != pair.head and not (tied and pair.head not in base.specs):
@@ -204,9 +232,39 @@ def _contradictions(agent: Source, config: Mapping[str, Any], own: HeadPair) -> 
     return (Note(text, where=agent.where, named=True),)
 
 
-def _head_name(name: str) -> str | None:
-    """How the head beside an embedding of this name is called; None when it is no embedding we know."""
-    for embedding, head in HEAD_OF.items():
-        if name == embedding or name.endswith(f".{embedding}"):
-            return f"language_model.{head}" if name.startswith(INNER) else head
-    return None
+def usual_head(embedding: str) -> str:
+    """How the head beside an embedding is usually called.
+
+    model.embed_tokens has lm_head, thinker.model.embed_tokens thinker.lm_head, model.language_model.embed_tokens
+    lm_head, transformer.embedding.word_embeddings transformer.output_layer, model.transformer.wte
+    model.transformer.ff_out.
+    """
+    found = EMBEDDING.match(embedding)
+    assert found is not None
+    outer, inner, name = found["outer"], found["inner"], found["name"]
+    if inner == "transformer.embedding.":
+        return f"{outer}transformer.output_layer.weight"
+    if inner == "model.transformer." and name == "wte":
+        return f"{outer}{inner}ff_out.weight"
+    return f"{outer if inner else ''}{HEAD_OF[name]}"
+
+
+def _stored_head(source: Source, embedding: str, usual: str, untied: bool) -> str:
+    """The head that a source stores beside an embedding; "" where it stores none."""
+    rows, width = source.specs[embedding].shape
+    fitting = {
+        name: spec.shape[0]
+        for name, spec in source.specs.items()
+        if len(spec.shape) == 2 and spec.shape[1] == width and name != embedding and not NO_EMBEDDING.search(name)
+    }
+    alike = [name for name, height in fitting.items() if height == rows and not NO_HEAD.search(name)]
+    named = [name for name in source.specs if name == usual or common_name(name) == common_name(usual)]
+    called = [name for name, height in fitting.items() if HEAD.search(name) and 2 * height > rows]
+    found = named or called or (alike if untied and len(alike) == 1 else [])
+    return max(found, key=lambda name: _shared(name, embedding), default="")
+
+
+def _shared(one: str, two: str) -> int:
+    """How many parts two names have in common from the first on."""
+    pairs = zip(one.split("."), two.split("."), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

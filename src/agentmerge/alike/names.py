@@ -26,7 +26,7 @@ PREFIXES = re.compile(
     r"^(?:(?:module|base_model|policy|actor|actor_module|pretrained_model|model|language_model|text_model|transformer)\.)+"
 )
 """What trainers and the several generations of transformers put before a name."""
-HEAD = re.compile(r"^(?:lm_head|embed_out|output)\.(?:weight|bias)$")
+HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output_layer)\.(?:weight|bias)$|^(?:output|ff_out)\.(?:weight|bias)$")
 """May be left over: tied heads are put right later."""
 
 

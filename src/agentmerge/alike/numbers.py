@@ -16,37 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.errors import Note, SourceError, Where
+from agentmerge.alike.packed import SCALES, SECTIONS, packed_error, quantisation, refuse_packed
+from agentmerge.errors import Note
 from agentmerge.sources.source import Stored
 from agentmerge.tensors import DTYPES, LEAF, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from agentmerge.alike.family import Family
     from agentmerge.sources.source import Extents, Source, Weights
 
-PACKED = {
-    ".qweight": "GPTQ or AWQ",
-    ".qzeros": "GPTQ or AWQ",
-    ".g_idx": "GPTQ",
-    ".weight_packed": "packed compressed-tensors",
-    ".weight_zero_point": "asymmetrically quantised compressed-tensors",
-    ".absmax": "bitsandbytes",
-    ".quant_map": "bitsandbytes",
-    ".quant_state.bitsandbytes__nf4": "bitsandbytes",
-    ".quant_state.bitsandbytes__fp4": "bitsandbytes",
-    ".SCB": "bitsandbytes",
-    ".W_q": "HQQ",
-}
-READABLE = ("fp8", "compressed-tensors", "fbgemm_fp8", "modelopt", "none")
-"""quant_method of layouts that may hold FP8 weights with scales, which we read."""
-SCALES = ("_scale_inv", "_scale")
-"""Behind the name of a quantised weight."""
-INTEGERS = ("I8", "U8", "I32", "U32", "I16", "U16")
-DEQUANTISE = (
-    "Use the unquantised checkpoint, or load this one with transformers, dequantise it and save it in bfloat16."
-)
 DROPPED = (".input_scale", ".input_scale_ub", ".output_scale", ".q_scale", ".k_scale", ".v_scale", ".kv_scale")
 """Activation and cache scales, which a bfloat16 model has no use for."""
 STEP = 32 * LEAF  # elements dequantised at a time
@@ -54,9 +34,9 @@ STEP = 32 * LEAF  # elements dequantised at a time
 
 def plain_numbers(family: Family) -> Family:
     """Every source in numbers that can be added; the output is never quantised."""
-    stored, configs = family.base, family.configs
+    stored, configs, reads = family.base, family.configs, family.reads
     base = dequantise(stored, configs["base"])
-    family, agents = family.each(lambda name, agent: dequantise(agent, configs[name]))
+    family, agents = family.each(lambda name, agent: dequantise(agent, configs[name], lambda t: reads(t, name)))
     family = replace(family, base=base, agents=agents)
     if not quantisation(configs["base"]):
         return family
@@ -65,21 +45,22 @@ def plain_numbers(family: Family) -> Family:
         if base is not stored
         else "the base has plain weights and a quantization_config: the output is without the latter"
     )
-    family = family.changed(quantization_config=None, compression_config=None)
+    family = family.changed(**dict.fromkeys(SECTIONS))
     return family.noted(Note(note, where=stored.where))
 
 
-def dequantise(source: Source, config: Mapping[str, Any]) -> Source:
+def dequantise(source: Source, config: Mapping[str, Any], reads: Callable[[str], bool] = lambda name: True) -> Source:
     """The source itself, or as seen with its FP8 weights as bfloat16 and without their scales.
 
     Args:
         source: as opened.
         config: its config.json.
+        reads: whether the recipe has a tensor of it read.
 
     Raises:
         SourceError: another quantisation, a weight without a scale, or a scale of no known shape.
     """
-    refuse_packed(source, config)
+    refuse_packed(source, config, reads)
     weights = {name: spec for name, spec in source.specs.items() if spec.dtype.startswith("F8_")}
     if not weights:
         return source
@@ -162,40 +143,6 @@ class Fp8View:
         return flat[part.start - first * columns : part.stop - first * columns]
 
 
-def quantisation(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The quantisation section of a config.json, wherever it stands; {} without one."""
-    for section in (config, config.get("text_config")):
-        for key in ("quantization_config", "compression_config"):
-            found = section.get(key) if isinstance(section, dict) else None
-            if isinstance(found, dict):
-                return found
-    return {}
-
-
-def refuse_packed(source: Source, config: Mapping[str, Any]) -> None:
-    """Raise SourceError for weights that are packed: GPTQ, AWQ, bitsandbytes, MXFP4, NVFP4, integers and the like."""
-    for name in source.specs:
-        if (kind := _packed(source, name)) is not None:
-            raise _error(source, name, f"{name}: found {kind} weights", "plain ones")
-    method = quantisation(config).get("quant_method")
-    if method is not None and method not in READABLE:
-        more = " If its weights are plain, take quantization_config out of its config.json."
-        raise _error(source, "", f"config.json says quant_method {method!r}", "plain weights", more)
-
-
-def _packed(source: Source, name: str) -> str | None:
-    """How a tensor is packed; None for a plain one."""
-    names, dtype = source.specs, source.specs[name].dtype
-    for suffix, kind in PACKED.items():
-        if name.endswith(suffix):
-            return kind
-    if name.endswith("_blocks") and name.removesuffix("_blocks") + "_scales" in names:
-        return "MXFP4"
-    if dtype in INTEGERS and f"{name}_scale_2" in names:
-        return "NVFP4"
-    return f"quantised {dtype}" if dtype in INTEGERS and any(name + scale in names for scale in SCALES) else None
-
-
 def block_size(source: Source, config: Mapping[str, Any]) -> tuple[int, int]:
     """Rows and columns that share a factor by the config; DeepSeek's 128 x 128 where it names none."""
     section = quantisation(config)
@@ -211,7 +158,7 @@ def block_size(source: Source, config: Mapping[str, Any]) -> tuple[int, int]:
         return 128, 128
     if isinstance(found, list) and len(found) == 2 and all(type(n) is int and n > 0 for n in found):
         return found[0], found[1]
-    raise _error(source, "", f"config.json: its FP8 block size is {found!r}", "[rows, columns]")
+    raise packed_error(source, "", f"config.json: its FP8 block size is {found!r}", "[rows, columns]")
 
 
 def _grid(source: Source, name: str, scale: str, block: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -231,7 +178,7 @@ def _grid(source: Source, name: str, scale: str, block: tuple[int, int]) -> tupl
         f"one number, one per row or {list(wanted)} for {name} of shape {list(shape)} in blocks of {block[0]} x "
         f"{block[1]}"
     )
-    raise _error(source, scale, f"{scale} has shape {list(found)}", expected)
+    raise packed_error(source, scale, f"{scale} has shape {list(found)}", expected)
 
 
 def _scale_of(source: Source, name: str) -> str:
@@ -239,12 +186,7 @@ def _scale_of(source: Source, name: str) -> str:
         if name + suffix in source.specs:
             scale = source.specs[name + suffix]
             if scale.dtype not in ("F32", "F16", "BF16", "F64"):
-                raise _error(source, scale.name, f"{scale.name} is {scale.dtype}", "a scale in F32, BF16 or F16")
+                raise packed_error(source, scale.name, f"{scale.name} is {scale.dtype}", "a scale in F32, BF16 or F16")
             return name + suffix
     found = f"{name} is {source.specs[name].dtype} without a scale tensor"
-    raise _error(source, name, found, f"{name}_scale_inv or {name}_scale beside it")
-
-
-def _error(source: Source, tensor: str, found: str, expected: str, more: str = "") -> SourceError:
-    where = Where(source.role, source.text, tensor)
-    return SourceError(f"{source.text}: {found}", expected=expected, todo=f"{DEQUANTISE}{more}", where=where)
+    raise packed_error(source, name, found, f"{name}_scale_inv or {name}_scale beside it")

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agentmerge.sources.language import SPELLINGS, setting
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-IGNORED = ("type", "rope_type", "rope_theta")
+IGNORED = ("type", "rope_type", *SPELLINGS["rope_theta"], *SPELLINGS["partial_rotary_factor"][1:])
 """Spelt out under one name each."""
 UNNAMED = ("theta", "original_max_position_embeddings")
 """What an older config leaves to the architecture's default."""
-OF_DEFAULT = ("mrope_section", "mrope_interleaved", "partial_rotary_factor")
+BESIDE = (
+    "rope_ratio", "rotary_dim", "rope_interleave", "rope_interleaved", "rotary_emb_interleaved", "use_dynamic_ntk",
+    "use_logn_attn", "no_rope_layers", "no_rope_layer_interval", "position_embedding_type", "alibi", "rope_factor",
+    "rotary_scaling_factor", "rotary_emb_scale_base",
+)  # fmt: skip
+"""What some models keep beside the base frequency; where one leaves it out, its code's default is not known here."""
+OF_DEFAULT = ("mrope_section", "mrope_interleaved", "partial_rotary_factor", *BESIDE)
 """What counts even where the frequencies are not scaled."""
 
 
 def rope(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Base frequency, kind and factors, by kind of layer ("" where all are alike).
+    """Base frequency, kind and factors, by kind of layer ("" where all are alike), of a `language_model`.
 
     Three spellings: rope_theta and rope_scaling; rope_parameters (transformers 5), all layers alike; rope_parameters
     by kind of layer, which older configs of Gemma 3 spell rope_theta and rope_local_base_freq.
@@ -52,16 +60,18 @@ def rope_in_words(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    unnamed = {key for key in UNNAMED if ours.get(key) is None or theirs.get(key) is None}
+    unnamed = {key for key in (*UNNAMED, *BESIDE) if ours.get(key) is None or theirs.get(key) is None}
     return {k: v for k, v in ours.items() if k not in unnamed} == {k: v for k, v in theirs.items() if k not in unnamed}
 
 
 def _one(section: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    theta = section.get("rope_theta", config.get("rope_theta"))
+    theta = setting(section, "rope_theta")
+    theta = setting(config, "rope_theta") if theta is None else theta
     kind = section.get("rope_type", section.get("type")) or "default"
     kind = "default" if kind == "mrope" else kind
-    beside = ("partial_rotary_factor", "original_max_position_embeddings")
+    beside = ("partial_rotary_factor", "original_max_position_embeddings", *BESIDE)
     whole = {**{key: config.get(key) for key in beside}, **section}
+    whole["partial_rotary_factor"] = setting(whole, "partial_rotary_factor")
     counted = {
         key: _number(value)
         for key, value in sorted(whole.items())

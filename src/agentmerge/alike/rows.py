@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 ROWED = re.compile(
     r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|lm_head|embed_out|shared_head\.head)\.weight$"
-    r"|^(?:model\.)?output\.weight$|(?:^|\.)lm_head\.bias$"
+    r"|^(?:(?:model|language_model|llm|thinker)\.)*output\.weight$|(?:^|\.)lm_head\.bias$"
+    r"|^(?!.*\.\d+\.)(?:[\w.]+\.)?(?:output_layer|ff_out)\.weight$"
 )
 """Tensors with a row per token."""
 

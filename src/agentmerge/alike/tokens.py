@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import SourceError, Where, shortened
-from agentmerge.files.documents import FETCH, read_bytes, read_json
+from agentmerge.files.documents import FETCH, present, read_bytes, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,12 +49,15 @@ def content_of(folder: Path) -> bytes:
     """Tells one tokenizer's files from another's without understanding them; b"" where there are none.
 
     A tokenizer of 150,000 tokens takes 100 MB to parse, and most agents have their base's to the byte.
+
+    Raises:
+        SourceError: one of them is a link that leads nowhere, or can't be read.
     """
     hashed = sha256()
-    for name in FILES[:1] if (folder / FILES[0]).exists() else FILES[1:]:
-        if (folder / name).exists():
+    for name in FILES[:1] if present(folder / FILES[0]) else FILES[1:]:
+        if present(folder / name):
             hashed.update(name.encode() + read_bytes(folder / name))
-    return hashed.digest() if any((folder / name).exists() for name in FILES[:2]) else b""
+    return hashed.digest() if any(present(folder / name) for name in FILES[:2]) else b""
 
 
 @lru_cache(maxsize=4)
@@ -69,7 +72,7 @@ def _parsed(folder: Path, content: bytes) -> dict[str, int]:
         else:
             found = documents[plain] | documents.get(added, {}) | _decoder(documents.get(config, {}))
         return {str(token): int(i) for token, i in found.items()}
-    except (LookupError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         text, where = f"{path}: not a tokenizer", Where(path=str(path))
         raise SourceError(text, expected="tokens with ids", todo=FETCH, where=where) from None
 

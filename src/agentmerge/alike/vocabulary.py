@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from agentmerge.alike.rows import grown_by, laid_like, ranges_of, rows_of
 from agentmerge.alike.tokens import compare, content_of, quoted, token_ids
 from agentmerge.errors import AlignmentError, MergeError, Note, Where, about, shortened
+from agentmerge.sources.language import SPELLINGS, language_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,9 +63,10 @@ def _noted(family: Family, said: Mapping[str, Sequence[str]]) -> Family:
 
 def _tokens(family: Family) -> tuple[Family, Tokens]:
     """Every tokenizer that differs; an agent whose tokenizer can't be read is left out."""
+    family, contents = family.each(lambda _, agent: content_of(agent.folder.path))
     base, agents = family.base.folder.path, family.agents
-    contents = {name: content_of(agent.folder.path) for name, agent in agents.items()}
-    mine = content_of(base)
+    with about(family.base.where):
+        mine = content_of(base)
     whose = "base" if mine else next((name for name, content in contents.items() if content), "base")
     like = mine or contents.get(whose, b"")
     others = [name for name, content in contents.items() if content not in (b"", like)]
@@ -87,7 +89,7 @@ def _compared_tokens(name: str, agent: Source, family: Family, tokens: Tokens) -
             f"{found.example};",
             expected="the same ids, since a row of one token can't be merged with that of another",
             todo="Use an agent with the base's tokenizer, or take the embedding and head from the base with rules "
-            "(take: base).",
+            "(take: base), which leaves out what agents learned there.",
         )
     notes = []
     if found.added and family.inputs.vocab != "union":
@@ -191,11 +193,10 @@ def _united(family: Family, tokens: Tokens) -> Family:
 
 def _false_vocab_size(stored: Source, family: Family) -> list[Note]:
     """A note where the base's vocab_size is not its number of rows."""
-    config = family.configs["base"]
-    text = config.get("text_config")
-    wanted = config.get("vocab_size", text.get("vocab_size") if isinstance(text, dict) else None)
+    config = language_model(family.configs["base"])
+    said = {size for name in SPELLINGS["vocab_size"] if type(size := config.get(name)) is int}
     found = set(rows_of(stored).values())
-    if not isinstance(wanted, int) or not found or wanted in found:
+    if not said or not found or said & found:
         return []
-    note = f"config.json has vocab_size {wanted}, its tensors have {max(found)} rows"
+    note = f"config.json has vocab_size {config['vocab_size']}, its tensors have {max(found)} rows"
     return [Note(note, where=stored.where, named=True)]

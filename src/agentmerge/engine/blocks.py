@@ -20,7 +20,7 @@ from agentmerge.survey.rounding import Rounding, RoundingCounts
 from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Job, Plan
@@ -205,10 +205,15 @@ def _stored(stack: Stack, result: Array, cast: Cast, out: Array, rounding: Any, 
     return {rounding: counts, **{question: question.observe(stack, result, out, cast) for question in asked}}
 
 
-def copied(job: Job, stack: Stack) -> tuple[Array, Answers]:
+def copied(job: Job, stack: Stack, spoilt: Callable[[Array], Array]) -> tuple[Array, Answers]:
     """Copy one block; as for `merged`.
 
     A tensor of numbers is read from the source it is taken from alone; any other is also compared with the rest.
+
+    Args:
+        job: one without a method.
+        stack: the block.
+        spoilt: which of these numbers [n] make the output worthless, bool [n].
     """
     if job.tensor.dtype not in MERGEABLE:
         taken = stack.base if job.taken_from == "base" else stack.agents[stack.names.index(job.taken_from)]
@@ -217,12 +222,11 @@ def copied(job: Job, stack: Stack) -> tuple[Array, Answers]:
     if stored.dtype != DTYPES[job.cast.dtype]:
         with np.errstate(all="ignore"):
             stored = job.cast.apply(as_float32(stack.base), job.tensor.name, stack.block.start)
-    return stored, {Rounding(): _copied_counts(stack.base, stored, len(stack.names))}
+    return stored, {Rounding(): _copied_counts(stack.base, stored, len(stack.names), spoilt(stack.base))}
 
 
-def _copied_counts(values: Array, stored: Array, agents: int) -> RoundingCounts:
+def _copied_counts(values: Array, stored: Array, agents: int, spoilt: Array) -> RoundingCounts:
     """NaN, inf and overflow can go wrong in a copy; no agent's changes are at stake."""
     with np.errstate(all="ignore"):
-        finite = np.isfinite(values)
-        overflow = int((np.isinf(stored) & finite).sum())
-    return replace(RoundingCounts.zero(agents), overflow=overflow, non_finite=int((~finite).sum()))
+        overflow = int((np.isinf(stored) & np.isfinite(values)).sum())
+    return replace(RoundingCounts.zero(agents), overflow=overflow, non_finite=int(spoilt.sum()))

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from agentmerge.alike.alignment import Alignment, align
 from agentmerge.alike.storage import rounds
 from agentmerge.engine.plan import AS_STORED, IMPORTANCE, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
@@ -20,6 +19,7 @@ from agentmerge.tensors import MERGEABLE, Cast, TensorSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from agentmerge.alike.alignment import Alignment
     from agentmerge.alike.family import Family
     from agentmerge.alike.heads import Tie
     from agentmerge.recipe import Recipe
@@ -37,17 +37,10 @@ def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) ->
     Raises:
         MergeError: what headers, configs and the recipe show to be wrong.
     """
-    inputs, rules = recipe.inputs, Rules(recipe)
+    rules, alignment = Rules(recipe), family.alignment
+    assert alignment is not None, "the chain ends with it"
     decisions = {name: rules.decide(name) for name in family.base.specs}
-    alignment = align(
-        family.base,
-        family.agents,
-        missing_allowed=inputs.missing == "base",
-        extra_allowed=inputs.extra == "ignore",
-        excused=_unread(decisions, recipe.agent_names),
-        hints=family.hints,
-    )
-    layout = plan_layout(_output_specs(recipe, family), int(recipe.output.shard_size), family.base.metadata)
+    layout = plan_layout(_output_specs(recipe, family), int(recipe.output.shard_size))
     draft = _Draft(recipe, family, importance, alignment, layout)
     head = family.tied.head if family.tied is not None else None
     jobs = tuple(draft.job(spec, decisions[spec.name]) for spec in alignment.specs if spec.name != head)
@@ -59,7 +52,7 @@ def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) ->
         )
     notes = (
         *(Note(f"rule {rule!r} matches no tensor") for rule in rules.unused()),
-        *_notes(family, alignment, decisions),
+        *_notes(family, decisions),
     )
     comparisons = tuple(map(_comparison, family.ties))
     return Plan(recipe, family, importance, jobs, comparisons, layout, notes)
@@ -185,25 +178,12 @@ def _output_specs(recipe: Recipe, family: Family) -> list[TensorSpec]:
     return [replace(spec, dtype=dtype(spec)) for spec in family.base.specs.values()]
 
 
-def _notes(family: Family, alignment: Alignment, decisions: Mapping[str, Decision]) -> list[Note]:
-    """What the sources and their alignment are told with."""
+def _notes(family: Family, decisions: Mapping[str, Decision]) -> list[Note]:
+    """What the sources are told with."""
     notes = list(family.notes)
     for source in (family.base, *family.agents.values()):
         notes += source.notes
-    for agent, names in alignment.ignored.items():
-        text = f"{len(names)} tensors that the base lacks are left out"
-        notes.append(Note(text, where=family.agents[agent].where, named=True))
     tied = family.tied
     if tied is not None and decisions[tied.head] != decisions[tied.embedding]:
         notes.append(Note(f"{tied.head} is tied to {tied.embedding}: the rules of the latter hold"))
     return notes
-
-
-def _unread(decisions: Mapping[str, Decision], names: tuple[str, ...]) -> set[tuple[str, str]]:
-    """(tensor, agent) pairs that no job reads: skipped ones, and all but the taken one."""
-    return {
-        (tensor, name)
-        for tensor, decision in decisions.items()
-        for name in names
-        if name in decision.skip or (decision.take is not None and decision.take != name)
-    }

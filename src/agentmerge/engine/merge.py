@@ -18,13 +18,14 @@ from agentmerge.engine.passes import Output, fold, last, nothing, probe
 from agentmerge.engine.preflight import check_output, planned, refuse_read
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
 from agentmerge.engine.saved_survey import adopt_survey, check_fingerprint
-from agentmerge.engine.verdicts import check_agents, check_unchanged
+from agentmerge.engine.verdicts import check_agents, check_unchanged, same_everywhere
 from agentmerge.errors import DataError, SourceError, SurveyError
 from agentmerge.files.staging import put_right
 from agentmerge.files.writer import Writer
 from agentmerge.progress import Silent, Watch
 from agentmerge.record import RECORD, MergeRecord, ProbeRecord
 from agentmerge.sidefiles.output import output_files
+from agentmerge.survey.common import Common
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.statistic import Survey
 
@@ -137,6 +138,7 @@ class _Merging:
 
     def _judged(self, survey: Survey) -> list[Note]:
         found = [check_agents(plan, survey) for plan in self._plans]
+        found.append(same_everywhere(*survey.total(Common())))
         return list(dict.fromkeys(note for notes in found for note in notes))
 
 
@@ -155,7 +157,7 @@ def probe_one(
         kernels.wait(watch)
         survey.update(*runner.run(plan, reading, survey, watch))
         plan.restat()
-        notes = [*plan.notes, *check_agents(plan, survey)]
+        notes = [*plan.notes, *check_agents(plan, survey), *same_everywhere(*survey.total(Common()))]
         return ProbeRecord(
             method=recipe.method.model_dump(mode="json"),
             sources=plan.identities(),

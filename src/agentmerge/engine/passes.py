@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentmerge.analysis.measured import sample_of
 from agentmerge.methods.base import before_merging, while_merging
+from agentmerge.survey.common import Common
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.full.question import Profile
 from agentmerge.survey.integrity import Integrity
@@ -168,7 +169,7 @@ def _always(plans: Sequence[Plan], beside: Questions) -> tuple[Statistic[Any], .
     overlaps = [plan.recipe.method.overlap for plan in plans]
     restored = [Restored()] if any(plan.rounding for plan in plans) else []
     further = [question for plan in plans for question in before_merging(beside(plan))]
-    return _once(overlaps, (Integrity(),), restored, further)
+    return _once(overlaps, (Integrity(), Common()), restored, further)
 
 
 def _asked(plans: Sequence[Plan], survey: Survey) -> tuple[Statistic[Any], ...]:

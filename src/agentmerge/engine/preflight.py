@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agentmerge.alike.alignment import align
 from agentmerge.alike.chain import importance_alike, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
-from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role, Where
+from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role, SourceError, Where
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
 from agentmerge.files.writer import missing_bytes
 from agentmerge.frozen import Frozen
+from agentmerge.sidefiles.copied import left_behind, listed
 from agentmerge.sources.beside import is_tokenizer
 from agentmerge.sources.opening import opened
 
@@ -106,7 +107,8 @@ def planned(recipe: Recipe) -> Iterator[Plan]:
         plan = look.plan()
         if plan is None:
             first, *more = look.errors
-            raise first if not more else type(first)(*(p for error in look.errors for p in error.problems)) from first
+            problems = dict.fromkeys(problem for error in look.errors for problem in error.problems)
+            raise first if not more else type(first)(*problems) from first
         yield plan
 
 
@@ -125,10 +127,8 @@ class _Look:
         family = self._family(sources) if "base" in sources else None
         if family is None:
             return None
+        family = self._with_side_files(family)
         self.notes += _notes(family, sources)
-        for name, agent in family.agents.items():
-            with self.collecting():
-                _align(family, name, agent)
         importance = {} if self.errors else self._importance(family)
         if not self.errors:
             with self.collecting():
@@ -161,6 +161,21 @@ class _Look:
             self.errors += family.errors
             return family
         return None
+
+    def _with_side_files(self, family: Family) -> Family:
+        """The family, once all that its base and its tokenizer should bring is there, with a note of what stays."""
+        base, donor = family.base, family.tokenizer_from
+        tokenizer = None if donor == "base" else family.folders.get(donor)
+        try:
+            listing = listed(base.folder.path, tokenizer, known_only=not base.folder.whole)
+        except SourceError as error:
+            theirs = Where(Role(donor)) if tokenizer is not None else base.where
+            roles = [theirs if Path(p.where.path).parent == tokenizer else base.where for p in error.problems]
+            problems = [replace(p, where=p.where.filled(w)) for p, w in zip(error.problems, roles, strict=True)]
+            self.errors.append(type(error)(*problems))
+            return family
+        behind = left_behind(base.folder.path, listing, [file.name for file in base.identity.files])
+        return family.noted(*(replace(note, where=note.where.filled(base.where)) for note in behind))
 
     def _importance(self, family: Family) -> dict[str, Source]:
         """Every agent's importance, seen as the agent itself is."""
@@ -238,18 +253,6 @@ def refuse_same_source(sources: Mapping[str, Source]) -> None:
                 todo="Every agent must be a checkpoint of its own, and none of them the base.",
             )
         seen[key] = name
-
-
-def _align(family: Family, name: str, agent: Source) -> None:
-    reads, inputs = family.reads, family.inputs
-    align(
-        family.base,
-        {name: agent},
-        missing_allowed=inputs.missing == "base",
-        extra_allowed=inputs.extra == "ignore",
-        excused={(tensor, name) for tensor in family.base.specs if not reads(tensor, name)},
-        hints=family.hints,
-    )
 
 
 def _notes(family: Family, sources: Mapping[str, Source]) -> Iterator[Note]:

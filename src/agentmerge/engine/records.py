@@ -71,7 +71,7 @@ def record_of(plan: Plan, survey: Survey, after: Survey, notes: Sequence[Note], 
         learned=dict(told.learned),
         retention=_retention(plan, after),
         findings=findings_of_survey(plan, survey),
-        tensors=Tensors(merged=len(plan.merged), copied=_copied(plan, after)),
+        tensors=_tensors(plan, after),
         output=output_facts(plan.layout, plan.recipe.output.rounding),
         warnings=list(map(str, (*plan.notes, *notes, *_copied_notes(plan, after), *told.notes))),
         timing=timing,
@@ -94,6 +94,19 @@ def _retention(plan: Plan, after: Survey) -> dict[str, AgentRetention] | None:
         return None
     found = zip(plan.names, region_retentions(after.total(asked)), strict=True)
     return {name: AgentRetention(unique=u, shared=s, changed=c) for name, (u, s, c) in found}
+
+
+def _tensors(plan: Plan, after: Survey) -> Tensors:
+    """What became of every tensor, and which of them not every agent has."""
+    alignment = plan.family.alignment
+    assert alignment is not None, "the chain ends with it"
+    lacking = {n: [t for t, agents in alignment.lacking.items() if n in agents] for n in plan.names}
+    return Tensors(
+        merged=len(plan.merged),
+        copied=_copied(plan, after),
+        missing={name: tensors for name, tensors in lacking.items() if tensors},
+        left_out={name: list(tensors) for name, tensors in alignment.ignored.items()},
+    )
 
 
 def _copied(plan: Plan, after: Survey) -> list[CopiedTensor]:

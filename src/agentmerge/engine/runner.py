@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentmerge.engine.blocks import copied, merged, read_rows, stacked
 from agentmerge.engine.estimate import block_size, blocks
 from agentmerge.engine.ledger import Ledger, gaps
+from agentmerge.engine.nonfinite import put_back, set_apart, spoilt, without
 from agentmerge.engine.verdicts import check_block
 from agentmerge.errors import MergeError
+from agentmerge.survey.common import Common
+from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.observe import observe
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Block
 
+OF_BYTES = (Integrity(), Common())
+"""What is asked of the stacks as they were read."""
 COMMIT_SECONDS = 2.0
 """How much finished work a kill may cost at most; each commit waits for the disk."""
 
@@ -155,7 +160,12 @@ def do_unit(
     job, block = unit.job, unit.block
     rows = read_rows(plan, job, block, buffers, None if ahead is None else (ahead.job, ahead.block))
     stack = stacked(plan, job, block, rows, buffers)
-    seen: Answers = observe(pass_.asked_of(job), stack)
+    asked = pass_.asked_of(job)
+    seen: Answers = observe(asked, stack)
+    read, apart = stack, set_apart(job, stack, seen, survey)
+    if apart is not None:
+        stack = without(read, apart)
+        seen = {**observe([question for question in asked if question not in OF_BYTES], stack), **_of_bytes(seen)}
     if not job.places or not pass_.outputs:
         return [seen for _ in unit.lacking]
     answers = []
@@ -163,13 +173,19 @@ def do_unit(
         output = pass_.outputs[k]
         mine = output.plan.job(job.name)
         if mine.method is None:
-            stored, found = copied(mine, stack)
+            stored, found = copied(mine, stack, lambda values: spoilt(plan, job, block, values))
         else:
             stored, found = merged(mine, stack, survey, buffers, output.after[mine.method])
+            if apart is not None:
+                put_back(stored, read, apart, mine.cast)
         for place in mine.places:
             output.sink.write(place, block.start, stored)
         answers.append({**seen, **found})
     return answers
+
+
+def _of_bytes(seen: Answers) -> Answers:
+    return {question: answer for question, answer in seen.items() if question in OF_BYTES}
 
 
 def _phase(pass_: Pass, asked: Iterable[Any]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.errors import DataError, Note, SourceError, Where, role_of
+from agentmerge.survey.common import Common
 from agentmerge.survey.integrity import Integrity, IntegrityCounts
 from agentmerge.survey.restored import Restored
 from agentmerge.survey.rounding import RoundingCounts
@@ -32,8 +33,9 @@ def check_block(plan: Plan, job: Job, answers: Answers) -> None:
         embedding, head = job.rows
         raise untied(plan.sources[head.source], embedding.tensor.name, head.tensor.name)
     found = answers.get(Integrity())
-    if isinstance(found, IntegrityCounts) and (found.nan.any() or found.inf.any()):
-        bad = (found.nan + found.inf).nonzero()[0]
+    legal = sum(answers.get(Common(), (0, 0)))
+    if isinstance(found, IntegrityCounts) and (found.nan + found.inf > legal).any():
+        bad = (found.nan + found.inf > legal).nonzero()[0]
         names = [("base", *plan.names)[i] for i in bad]
         raise _non_finite(plan, job, [name for name in names if name not in job.absent])
     for answer in answers.values():
@@ -124,6 +126,14 @@ def check_unchanged(plan: Plan, then: Survey, now: Survey) -> None:
         )
 
 
+def same_everywhere(nan: int, inf: int) -> list[Note]:
+    """A note of elements that are not finite and were copied, as every source has the same there."""
+    if not nan + inf:
+        return []
+    found = f"{nan} NaN and {inf} inf"
+    return [Note(f"{found} are the same in every source and are copied, not merged (masks are made so)")]
+
+
 def untied(source: Source, embedding: str, head: str) -> DataError:
     """A head that is not the embedding, although a config says so."""
     return DataError(
@@ -139,8 +149,9 @@ def _non_finite(plan: Plan, job: Job, names: list[str]) -> DataError:
     lines = [_non_finite_line(name, plan.sources[name], job) for name in names]
     return DataError(
         "\n".join(lines) + "\n",
-        expected="finite numbers",
-        todo="Use an earlier checkpoint of that training run.",
+        expected="finite numbers, or the same NaN and inf in every source",
+        todo="Use an earlier checkpoint of that training run. A mask or another buffer that is no weight can be taken "
+        f"from the base by a rule: {{tensors: {job.tensor.name}, take: base}}.",
         where=replace(plan.sources[names[0]].where, tensor=job.tensor.name),
     )
 

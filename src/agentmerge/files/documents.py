@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import reprlib
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from agentmerge.errors import NOWHERE, SourceError, Where
+from agentmerge.errors import NOWHERE, SourceError, SourceNotFoundError, Where
 from agentmerge.files.os_errors import AGAIN
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 LFS = b"version https://git-lfs"
 LFS_TODO = "Run `git lfs pull` in its folder, or `hf download`."
 FETCH = "Fetch the file again."
+DEEPEST = 100
+"""Levels of nesting in a file beside the weights; what walks through it is then safe from any depth."""
 PARSER_ERRORS = (yaml.YAMLError, RecursionError, ValueError, LookupError, TypeError, AttributeError)
 """What PyYAML raises for one broken text or another."""
 
@@ -29,12 +32,47 @@ def abbreviated(value: object) -> str:
     return _REPR.repr(value)
 
 
+def present(path: Path) -> bool:
+    """Whether there is something of this name.
+
+    Raises:
+        SourceError: it is a link that leads nowhere, which is no word for "there is none"; or the folder can't be read.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise dangling(path) from None
+        return False
+    except OSError as error:
+        raise SourceError(f"{path}: can't be read: {error.strerror}.", where=Where(path=str(path))) from error
+    return True
+
+
+def leads_nowhere(path: Path) -> bool:
+    """Whether this is a link whose target is not there."""
+    return path.is_symlink() and not path.exists()
+
+
+def dangling(path: Path) -> SourceError:
+    """The error for a link whose target is not there."""
+    return SourceNotFoundError(
+        f"{path}: no such file: it is a link to {path.readlink()}, which is not there",
+        expected="the file",
+        todo="Fetch it again (`hf download` restores what a cache lost), or copy the folder with its links followed "
+        "(cp -rL).",
+        where=Where(path=str(path)),
+    )
+
+
 def read_bytes(path: Path) -> bytes:
     """A small file.
 
     Raises:
         SourceError: it is not there or can't be read.
     """
+    if leads_nowhere(path):
+        raise dangling(path)
     try:
         return path.read_bytes()
     except OSError as error:
@@ -55,16 +93,29 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         kind = type(found).__name__
         raise SourceError(f"{path}: expected a JSON object, found {kind}", todo=FETCH, where=where)
+    if _deep(found):
+        raise SourceError(f"{path}: not valid JSON: nested more than {DEEPEST} levels deep", todo=FETCH, where=where)
     return found
 
 
 def json_or_nothing(path: Path) -> dict[str, Any]:
     """The JSON object of a file that is only compared, not used: {} where it is absent, broken or something else."""
+    found = any_json(path)
+    return found if isinstance(found, dict) else {}
+
+
+def any_json(path: Path) -> Any:
+    """Whatever a JSON file holds; None where it is absent, broken or nested beyond reason."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return None if _deep([found]) else found
+
+
+def without_bom(raw: bytes) -> bytes:
+    """A text without the mark that some editors put before it."""
+    return raw.removeprefix(codecs.BOM_UTF8)
 
 
 def strict_json(raw: bytes, place: str, where: Where = NOWHERE) -> dict[str, Any]:
@@ -109,6 +160,17 @@ def yaml_or_nothing(text: str) -> dict[str, Any]:
     except PARSER_ERRORS:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _deep(value: Any) -> bool:
+    """Whether plain data is nested more than DEEPEST levels deep."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [part for parts in level for part in (parts.values() if isinstance(parts, dict) else parts)
+                 if isinstance(part, dict | list)]  # fmt: skip
+        if not level:
+            return False
+    return True
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -26,7 +26,10 @@ FIELDS = ("dtype", "shape", "data_offsets")
 UNSUPPORTED = frozenset({"F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64"})
 """Dtypes that the safetensors format has and agentmerge does not read."""
 
-CONVERT = "Convert it to safetensors first: load it in transformers and call save_pretrained."
+CONVERT = (
+    "Convert it to safetensors first: load it in transformers, see that this tells of no missing or unexpected "
+    "weights, and call save_pretrained."
+)
 FOREIGN = {
     LFS: ("a Git LFS pointer", "the file itself", LFS_TODO),
     b"PK\x03\x04": ("a PyTorch (zip) file", "safetensors", CONVERT),

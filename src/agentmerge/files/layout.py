@@ -66,7 +66,7 @@ def plan_layout(specs: Sequence[TensorSpec], shard_size: int, metadata: Mapping[
     Args:
         specs: the output's tensors, in output dtypes.
         shard_size: bytes, at least 1.
-        metadata: goes into every shard's header, beside {"format": "pt"}.
+        metadata: goes into every shard's header, beside {"format": "pt"}, which it can't replace.
 
     Raises:
         ValueError: shard_size under 1, or two tensors of one name.
@@ -74,7 +74,7 @@ def plan_layout(specs: Sequence[TensorSpec], shard_size: int, metadata: Mapping[
     if shard_size < 1:
         raise ValueError(f"shard_size is {shard_size} bytes, expected at least 1")
     groups = _groups(specs, shard_size)
-    texts = {**FORMAT, **(metadata or {})}
+    texts = {**(metadata or {}), **FORMAT}
     shards = tuple(_shard(shard_name(i, len(groups)), group, texts) for i, group in enumerate(groups))
     places = {place.spec.name: place for i, shard in enumerate(shards) for place in _places(i, shard)}
     if len(places) < len(specs):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.errors import Note, SourceError, Where, did_you_mean, shortened
-from agentmerge.files.documents import abbreviated
+from agentmerge.files.documents import abbreviated, dangling, leads_nowhere
 from agentmerge.files.header import Header, header_of
 from agentmerge.files.os_errors import source_errors
 from agentmerge.files.positional import OpenFiles, advise_sequential, open_to_read, read_into
@@ -155,6 +155,8 @@ class _Place:
 
 def _header(folder: Path, name: str) -> tuple[SourceFile, Header]:
     path = folder / name
+    if leads_nowhere(path):
+        raise dangling(path)
     with source_errors(str(path)):
         fd = open_to_read(path)
         try:

@@ -9,16 +9,20 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from agentmerge.errors import Note, SourceError, SourceNotFoundError, Where, shortened
-from agentmerge.files.documents import abbreviated, strict_json
+from agentmerge.files.documents import abbreviated, dangling, leads_nowhere, strict_json, without_bom
 from agentmerge.files.header import LIMIT
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import AGAIN, source_errors
+from agentmerge.sources.trainers import UNLORA, adapters_of, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SINGLE = "model.safetensors"
-UNFINISHED = "Finish the download (`hf download` fetches only what is missing), or correct the index."
+UNFINISHED = (
+    "Finish the download (`hf download` fetches only what is missing), or save the checkpoint again. Do not take the "
+    "tensors out of the index: what was trained in them would be lost."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +47,26 @@ def choose(folder: Path, names: Sequence[str]) -> Choice:
         SourceError: they are not one checkpoint, or not all of it.
     """
     where = Where(path=str(folder))
-    weights = [name for name in names if name.endswith(".safetensors")]
+    adapters = adapters_of(names)
+    weights = [name for name in names if name.endswith(".safetensors") and name not in adapters]
     owners = _owners(folder / INDEX) if INDEX in names else None
-    files = tuple(sorted(set(owners.values()))) if owners else (_unindexed(folder, weights),)
+    files = tuple(sorted(set(owners.values()))) if owners else (_unindexed(folder, weights, adapters),)
     if owners and SINGLE in names and files != (SINGLE,):
         raise SourceError(
             f"{folder}: found two checkpoints, {SINGLE} and the files of {INDEX}",
             expected="one",
-            todo="Remove the one that you do not mean, or give the path of the file itself.",
+            todo="Remove the one that you do not mean from the folder, or give the path of the file itself.",
             where=where,
         )
     stray = [name for name in weights if name not in files]
     torch = [name for name in names if fnmatchcase(name, "pytorch_model*.bin")]
     notes = [f"{folder}: not part of the checkpoint, ignored: {shortened(stray)}"] if stray else []
     notes += [f"{folder}: also has PyTorch files, ignored: {shortened(torch)}"] if torch else []
+    if adapters:
+        notes.append(
+            f"{folder}: also has a LoRA adapter, ignored: {shortened(adapters)}; if the training is in it, merge it "
+            "into the weights first (PEFT's merge_and_unload)"
+        )
     return Choice(files, owners, tuple(Note(note, where=where) for note in notes))
 
 
@@ -78,15 +88,26 @@ def missing_tensor(folder: Path, name: str, file: str, holders: Sequence[str]) -
     )
 
 
-def _unindexed(folder: Path, weights: list[str]) -> str:
+def _unindexed(folder: Path, weights: list[str], adapters: list[str]) -> str:
     if SINGLE in weights:
         return SINGLE
     where = Where(path=str(folder))
+    if (parts := unfinished(folder, weights)) is not None:
+        raise SourceError(f"{folder}: found {parts.found}", expected="whole tensors", todo=parts.todo, where=where)
+    if len(weights) > 1 and adapters:
+        raise SourceError(
+            f"{folder}: found a LoRA adapter ({shortened(adapters)}) beside {len(weights)} .safetensors files and no "
+            f"{INDEX}: {shortened(weights)}",
+            expected="one checkpoint",
+            todo=f"{UNLORA} Without the adapter: put {INDEX} there.",
+            where=where,
+        )
     if len(weights) > 1:
         raise SourceError(
             f"{folder}: found {len(weights)} .safetensors files and no {INDEX}: {shortened(weights)}",
             expected="one checkpoint",
-            todo=f"Add {INDEX}, or give the path of the file that you mean.",
+            todo=f"Add {INDEX} if they are one model's shards; if each is a model, give the path of the one that you "
+            "mean.",
             where=where,
         )
     shard = re.search(r"-\d+-of-(\d+)\.safetensors$", weights[0])
@@ -103,13 +124,15 @@ def _owners(path: Path) -> dict[str, str]:
         size = path.stat().st_size
         if size > LIMIT:
             raise SourceError(f"{path}: {size} bytes", expected=f"at most {LIMIT}", todo=AGAIN, where=where)
-        weight_map = strict_json(path.read_bytes(), str(path), where).get("weight_map")
+        weight_map = strict_json(without_bom(path.read_bytes()), str(path), where).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         found = f"{path}: weight_map is {abbreviated(weight_map)}"
         raise SourceError(found, expected="a file name for every tensor", todo=AGAIN, where=where)
     owners = {name: _inside(file, Where(tensor=name, path=str(path))) for name, file in weight_map.items()}
     files = sorted(set(owners.values()))
     missing = [file for file in files if not (path.parent / file).exists()]
+    if links := [path.parent / file for file in missing if leads_nowhere(path.parent / file)]:
+        raise SourceNotFoundError(*(problem for link in links for problem in dangling(link).problems))
     if missing:
         found = f"{path}: {len(missing)} of its {len(files)} files are not there: {shortened(missing)}"
         raise SourceNotFoundError(found, todo=UNFINISHED, where=where)

@@ -15,15 +15,16 @@ from agentmerge.errors import Role, SourceError, SourceNotFoundError, Where, abo
 from agentmerge.files.header import CONVERT
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
+from agentmerge.sources.below import checkpoints_below, trained_parts_below
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import hub_id
 from agentmerge.sources.index import Choice, choose
 from agentmerge.sources.source import Folder, Source
+from agentmerge.sources.trainers import UNLORA, Unfinished, adapters_of, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ADAPTER = "adapter_model.safetensors"
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
 NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
 
@@ -139,8 +140,15 @@ def _refuse_nothing(request: Request) -> NoReturn:
 
 
 def _refuse_adapter(request: Request) -> NoReturn:
-    todo = "Merge it into its base first, for example with PEFT's merge_and_unload and save_pretrained."
-    raise SourceError(f"{request.path}: found a LoRA adapter ({ADAPTER}), which is not supported yet", todo=todo)
+    files = adapters_of(request.names or (request.path.name,))
+    found = f"{request.path}: found a LoRA adapter ({shortened(files)}), which is not supported yet"
+    raise SourceError(found, todo=UNLORA)
+
+
+def _refuse_parts(request: Request) -> NoReturn:
+    parts = _parts(request)
+    assert parts is not None
+    raise _unfinished(request.path, parts)
 
 
 def _refuse_gguf(request: Request) -> NoReturn:
@@ -154,8 +162,17 @@ def _refuse_torch(request: Request) -> NoReturn:
 
 
 def _refuse_folder(request: Request) -> NoReturn:
-    found = shortened(request.names or ()) or "an empty folder"
-    raise SourceError(f"{request.path}: found {found}", expected="a .safetensors file", todo="Check the path.")
+    found = f"{request.path}: found {shortened(request.names or ()) or 'an empty folder'}"
+    if below := checkpoints_below(request.path):
+        todo = f"Give the path of one of the checkpoints below it: {shortened(map(str, below))}"
+        raise SourceError(found, expected="a .safetensors file", todo=todo)
+    if (trained := trained_parts_below(request.path)) is not None:
+        raise _unfinished(*trained)
+    raise SourceError(found, expected="a .safetensors file", todo="Check the path.")
+
+
+def _unfinished(folder: Path, parts: Unfinished) -> SourceError:
+    return SourceError(f"{folder}: found {parts.found}", expected="safetensors of the whole model", todo=parts.todo)
 
 
 def _only(folder: Path, names: list[str]) -> str:
@@ -163,18 +180,33 @@ def _only(folder: Path, names: list[str]) -> str:
 
 
 def _is_adapter(request: Request) -> bool:
-    names = request.names or ()
-    return request.weights == [ADAPTER] and "adapter_config.json" in names and INDEX not in names
+    """An adapter's file, or a folder that holds one and no other weights."""
+    if request.names is None:
+        return bool(adapters_of([request.path.name]))
+    adapters = adapters_of(request.names)
+    return bool(adapters) and not {*request.weights, *request.holding(TORCH), INDEX}.intersection(request.names) - {
+        *adapters
+    }
+
+
+def _parts(request: Request) -> Unfinished | None:
+    """What a trainer left that is no checkpoint yet; None where there are whole weights, or nothing of the kind."""
+    if request.names is None:
+        return unfinished(request.path.parent, [request.path.name])
+    if request.weights or INDEX in request.names:
+        return None
+    return unfinished(request.path, [path.name for path in request.path.iterdir()])
 
 
 OPENERS = (
     Opener(lambda request: not request.exists and hub_id(request.text) is not None, _refuse_hub_id),
     Opener(lambda request: not request.exists, _refuse_nothing),
-    Opener(lambda request: request.names is None, _open_file),
     Opener(_is_adapter, _refuse_adapter),
+    Opener(lambda request: _parts(request) is not None, _refuse_parts),
+    Opener(lambda request: request.names is None, _open_file),
     Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),
     Opener(lambda request: bool(request.holding(TORCH)), _refuse_torch),
     Opener(lambda request: bool(request.holding((".gguf",))), _refuse_gguf),
     Opener(lambda request: True, _refuse_folder),
 )
-"""A path that exists wins over an id on the hub, an index over the files that lie beside it."""
+"""A path that exists wins over an id on the hub, an index over the files beside it, whole weights over parts."""

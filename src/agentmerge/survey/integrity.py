@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from agentmerge.randomness import stream_key
 from agentmerge.survey.answers import HEXADECIMAL, Answers, Counts, CountsOf, Form
+from agentmerge.survey.common import Common, common
 from agentmerge.survey.statistic import Statistic
 from agentmerge.tensors import MIX, Array, Stack, as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agentmerge.kernels import Backend
+    from agentmerge.survey.statistic import Foldable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +67,13 @@ class Integrity(Statistic[IntegrityCounts]):
         """The same in one compiled pass."""
         key = fingerprint_key(stack.block.tensor.name)
         return IntegrityCounts(*kernels.integrity(stack, key)).read_as(stack, kernels)
+
+    def kernel_with(self, asked: Sequence[Statistic[Any]], stack: Stack, kernels: Backend) -> dict[Foldable[Any], Any]:
+        """Together with Common, where that is asked too."""
+        answer = self.kernel(stack, kernels)
+        if answer is None:
+            return {}
+        return {self: answer} | ({Common(): common(stack, answer)} if Common() in asked else {})
 
 
 def fingerprint_key(tensor: str) -> int:

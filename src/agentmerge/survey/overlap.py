@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from agentmerge.survey.answers import Answers, Counts, CountsOf
+from agentmerge.survey.common import Common, common
 from agentmerge.survey.integrity import Integrity, IntegrityCounts, fingerprint_key
 from agentmerge.survey.statistic import Statistic
 from agentmerge.tensors import Array, Stack, as_float32
@@ -98,7 +99,9 @@ class Overlap(Statistic[OverlapCounts]):
         key = fingerprint_key(stack.block.tensor.name)
         exactly, different, *integrity = kernels.count(stack, self.threshold, key)
         counts = OverlapCounts(stack.base.size, exactly, different)
-        return {self: counts, Integrity(): IntegrityCounts(*integrity).read_as(stack, kernels)}
+        trusted = IntegrityCounts(*integrity).read_as(stack, kernels)
+        found: dict[Foldable[Any], Any] = {self: counts, Integrity(): trusted}
+        return found | ({Common(): common(stack, trusted)} if Common() in asked else {})
 
 
 def changed_mask(task_vectors: Array, threshold: float) -> Array:
