@@ -94,6 +94,8 @@ class Stack:
     """What a method asked to read beside the weights, for example "importance"."""
     stored: tuple[Array, ...] = ()
     """The agents as read where some of `agents` are not that (see alike.storage); () where all are."""
+    absent: frozenset[str] = frozenset()
+    """Agents that are skipped here or lack the tensor: they count as the base itself, and have no importance."""
     tau: Array | None = None
     """Task vectors that a wrapping method made, float32 [agents, n]; None: those of the agents themselves."""
 

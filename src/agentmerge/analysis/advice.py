@@ -228,7 +228,7 @@ def hidden(found: Findings) -> Iterator[Advice]:
 
 def uneven(found: Findings) -> Iterator[Advice]:
     """One agent's task vector is much longer than another's."""
-    norms = {row.agent: row.norm for row in found.totals if row.norm > 0}
+    norms = {row.agent: row.norm for row in found.totals if row.norm}
     if len(norms) > 1 and max(norms.values()) > UNEVEN * min(norms.values()):
         small, large = min(norms, key=norms.__getitem__), max(norms, key=norms.__getitem__)
         yield advice(
