@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import Any
+
+from pydantic import Field
 
 from agentmerge.frozen import Frozen
 
@@ -160,6 +163,8 @@ class Advice(Frozen):
     """Whom it is about; empty: all."""
     text: str
     """What to do or to know, and why, with its numbers."""
+    methods: list[dict[str, Any]] = Field(default_factory=list)
+    """Those that it recommends, as a recipe takes them; each won in docs/evidence.md."""
 
 
 class Findings(Frozen):
