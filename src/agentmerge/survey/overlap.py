@@ -14,7 +14,7 @@ import numpy as np
 from agentmerge.survey.answers import Answers, Counts, CountsOf
 from agentmerge.survey.integrity import Integrity, IntegrityCounts, fingerprint_key
 from agentmerge.survey.statistic import Statistic
-from agentmerge.tensors import Array, Stack, as_float32
+from agentmerge.tensors import Array, Stack, float32_bits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,8 +83,8 @@ class Overlap(Statistic[OverlapCounts]):
         count = changed.sum(axis=0)
         agents = len(stack.agents)
         exactly = np.array([[np.sum(row & (count == k)) for k in range(1, agents + 1)] for row in changed])
-        base = _bits(stack.base)
-        different = [np.sum(_bits(agent) != base) for agent in stack.agents]
+        base = float32_bits(stack.base)
+        different = [np.sum(float32_bits(agent) != base) for agent in stack.agents]
         return OverlapCounts(stack.base.size, exactly.astype(np.int64), np.array(different, np.int64))
 
     def kernel(self, stack: Stack, kernels: Backend) -> OverlapCounts | None:
@@ -99,16 +99,6 @@ class Overlap(Statistic[OverlapCounts]):
         exactly, different, *integrity = kernels.count(stack, self.threshold, key)
         counts = OverlapCounts(stack.base.size, exactly, different)
         return {self: counts, Integrity(): IntegrityCounts(*integrity).read_as(stack, kernels)}
-
-
-def _bits(array: Array) -> Array:
-    """The float32 bits, uint32 [n]; of a float16 NaN its own too, which numpy makes quiet on some processors only."""
-    bits = as_float32(array).view(np.uint32)
-    if array.dtype != np.float16:
-        return bits
-    stored = array.view(np.uint16).astype(np.uint32)
-    own = (stored & 0x8000) << 16 | 0x7F800000 | (stored & 0x3FF) << 13
-    return np.where(np.isnan(array), own, bits)
 
 
 def changed_mask(task_vectors: Array, threshold: float) -> Array:
