@@ -90,15 +90,15 @@ def assert_pure(method: MergeMethod) -> None:
 def assert_base_bits(method: MergeMethod) -> None:
     """Raise AssertionError where a merged number equals the base's and has other bits, as 0.0 has for -0.0.
 
-    In turn two agents cancel, one alone changes an element, another one of weight 1 or 0, and none.
+    In turn two agents cancel, each of three alone changes an element, the last one at weight 1 or 0, and nobody does.
     """
-    turn = np.arange(64) % 4
-    base = np.where(np.arange(64) % 8 < 4, np.float32(-0.0), np.float32(0.0))
-    step = np.float32(0.25)
-    moved = np.where(turn <= 1, step, 0), np.where(turn == 0, -step, 0), np.where(turn == 2, step, 0)
-    agents = tuple(np.where(row == 0, base, row).astype(np.float32) for row in moved)
+    turn, step = np.arange(80) % 5, np.float32(0.25)
+    base = np.where(np.arange(80) // 5 % 2, np.float32(0.0), np.float32(-0.0))
+    first = np.where(turn <= 1, step, base)
+    second = np.where(turn == 0, -step, np.where(turn == 3, step, base))
+    agents = first, second, np.where(turn == 2, step, base)
     for weights in ((1.0, 1.0, 1.0), (1.0, 1.0, 0.0)):
-        plain = random_stack(0, elements=64, dtypes=("F32",), weights=weights, importance="importance" in method.reads)
+        plain = random_stack(0, elements=80, dtypes=("F32",), weights=weights, importance="importance" in method.reads)
         stack = replace(plain, base=base, agents=agents)
         with np.errstate(all="ignore"):
             merged = method.merge(stack, survey_of(method, [stack]))
