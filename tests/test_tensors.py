@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmerge.tensors import DTYPES, Block, Cast, Stack, TensorSpec, as_float32, stochastic_round
+from agentmerge.tensors import DTYPES, Block, Cast, Stack, TensorSpec, as_float32, float32_bits, stochastic_round
 from agentmerge.testing import assert_same_bits, random_stack
 
 if TYPE_CHECKING:
@@ -192,3 +192,14 @@ def test_task_vectors_are_float32_differences(dtypes: tuple[str, ...]) -> None:
 
 def test_task_vectors_of_hostile_numbers_raise_no_warning() -> None:
     random_stack(0, huge=True, non_finite=True, dtypes=("F32",)).task_vectors()
+
+
+def test_the_float32_bits_of_two_byte_numbers_are_their_own_on_every_processor() -> None:
+    """All 65,536 of each dtype, signalling NaN too: who differs from whom must not hang on the processor."""
+    every = np.arange(2**16, dtype=np.uint16)
+    assert (float32_bits(every.view(DTYPES["BF16"])) == every.astype(np.uint32) << 16).all()
+    half = float32_bits(every.view(np.float16))
+    assert np.unique(half).size == 2**16
+    nan = (every & 0x7C00 == 0x7C00) & (every & 0x3FF != 0)
+    assert (half[~nan] == every.view(np.float16)[~nan].astype(np.float32).view(np.uint32)).all()
+    assert (half[nan] & 0x7FFFFF == (every[nan] & 0x3FF).astype(np.uint32) << 13).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -37,7 +38,8 @@ class AgentOverlap(Frozen):
     overlap_unique_ratio: float | None
     """rho = shared / unique; null where nothing is unique (infinite)."""
     scale: float | None
-    """lambda, by which unique elements are multiplied; null where the method has no one number per agent."""
+    """lambda, by which unique elements are multiplied; null where the method has no one number per agent, or it is not
+    finite."""
     changed_by_exactly: list[int]
     """Of this agent's changed elements, those that exactly 1, 2, 3 ... agents changed."""
     storage_rounding: int | None = None
@@ -78,7 +80,7 @@ class SurveySummary(Frozen):
                 unique=counts.unique[t],
                 shared=counts.shared[t],
                 overlap_unique_ratio=None if ratio == float("inf") else ratio,
-                scale=None if scales is None else scales[t],
+                scale=scales[t] if scales is not None and isfinite(scales[t]) else None,
                 changed_by_exactly=counts.exactly[t].tolist(),
                 storage_rounding=restored.get(name),
             )

@@ -94,6 +94,8 @@ class Stack:
     """What a method asked to read beside the weights, for example "importance"."""
     stored: tuple[Array, ...] = ()
     """The agents as read where some of `agents` are not that (see alike.storage); () where all are."""
+    absent: frozenset[str] = frozenset()
+    """Agents that are skipped here or lack the tensor: they count as the base itself, and have no importance."""
     tau: Array | None = None
     """Task vectors that a wrapping method made, float32 [agents, n]; None: those of the agents themselves."""
 
@@ -200,3 +202,13 @@ def as_float32(array: Array) -> Array:
     """The stored numbers as float32 [n]; exact for BF16, F16 and F32, rounded for F64."""
     with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is told by Integrity, not by numpy
         return array if array.dtype == np.float32 else array.astype(np.float32)
+
+
+def float32_bits(array: Array) -> Array:
+    """The bits of `as_float32`, uint32 [n]; of a float16 NaN its own, which numpy makes quiet on some processors."""
+    bits = as_float32(array).view(np.uint32)
+    if array.dtype != np.float16:
+        return bits
+    stored = array.view(np.uint16).astype(np.uint32)
+    own = (stored & 0x8000) << 16 | 0x7F800000 | (stored & 0x3FF) << 13
+    return np.where(np.isnan(array), own, bits)

@@ -136,8 +136,10 @@ def test_uneven_agents_are_told() -> None:
     assert "task vector of b is" in rules["uneven"][0]
 
 
-def test_conflict_suggests_elect_and_agreement_does_not() -> None:
-    assert "shared=elect" in said(found(a=moved(0.5), b=moved(0.5)))["conflict"][0]
+def test_conflict_suggests_what_won_and_agreement_says_nothing() -> None:
+    text = said(found(a=moved(0.5), b=moved(0.5)))["conflict"][0]
+    assert "`ram_plus_auto`" in text
+    assert "elect" not in text
     assert "conflict" not in said(found(a=moved(0.5, sign=1), b=moved(0.5, sign=1)))
 
 
@@ -161,6 +163,6 @@ def test_rounding_advice_needs_single_steps_and_a_narrow_dtype() -> None:
 
 
 def test_the_method_depends_on_what_ram_keeps() -> None:
-    assert "rescale=auto" in said(found(a=moved(0.5), b=moved(0.5)))["method"][0]
-    assert "`ram` or `ram_plus` as they are" in said(found(a=moved(0.05), b=moved(0.05)))["method"][0]
+    assert "use `ram_plus_auto`" in said(found(a=moved(0.5), b=moved(0.5)))["method"][0]
+    assert "RAM keeps most" in said(found(a=moved(0.05), b=moved(0.05)))["method"][0]
     assert "method" not in said(found(a=moved(0.5)))

@@ -234,6 +234,66 @@ def test_an_agent_skipped_by_a_rule_has_no_importance_there(tmp_path: Path) -> N
     assert_same_bits(read_checkpoint(tmp_path / "out")["w"], alone, "the only agent that is left")
 
 
+ABSENT: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("a rule skips b", {"rules": [{"tensors": "x", "skip": "b"}]}),
+    ("b lacks the tensor", {"inputs": {"missing": "base"}}),
+    ("both", {"rules": [{"tensors": "x", "skip": "b"}], "inputs": {"missing": "base"}}),
+)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("importance", [1.0, 1e-8], ids=["important", "below the floor"])
+@pytest.mark.parametrize(("why", "sections"), ABSENT, ids=[why for why, _ in ABSENT])
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "fisher"},
+        {"name": "fisher", "normalize": True},
+        {"name": "dare", "density": 1.0, "then": "fisher"},
+        {"name": "dare", "density": 1.0, "then": {"name": "dare", "density": 1.0, "then": "fisher"}},
+    ],
+    ids=str,
+)
+def test_an_absent_agent_takes_no_part_not_by_the_floor_either(
+    tmp_path: Path, method: dict[str, Any], why: str, sections: dict[str, Any], importance: float
+) -> None:
+    """X is a's alone there, y is both agents'; where b is equal to the base instead, its importance does count."""
+    files = {"base": {"x": 1, "y": 1}, "a": {"x": 2, "y": 2}, "b": {"x": 3, "y": 3}}
+    if "inputs" in sections:
+        del files["b"]["x"]
+    agents = {}
+    for name, numbers in files.items():
+        arrays = {tensor: np.full(3, value, np.float32) for tensor, value in numbers.items()}
+        path = write_checkpoint(tmp_path / name, arrays)
+        known = {tensor: np.full(3, importance, np.float32) for tensor in numbers}
+        agents[name] = {"source": str(path), "importance": str(write_checkpoint(tmp_path / f"{name}-i", known))}
+    recipe = {"base": agents.pop("base")["source"], "agents": agents, "method": method, **sections}
+    merge(recipe, tmp_path / "out")
+    found = read_checkpoint(tmp_path / "out")
+    assert found["x"].tolist() == [2, 2, 2], why
+    assert 2 < found["y"][0] < 3
+
+
+@pytest.mark.usefixtures("either_way")
+def test_an_agent_equal_to_the_base_counts_with_its_importance(tmp_path: Path) -> None:
+    for name, value in {"base": 1, "a": 2, "b": 1}.items():
+        write_checkpoint(tmp_path / name, {"x": np.full(3, value, np.float32)})
+    ones = str(write_checkpoint(tmp_path / "ones", {"x": np.ones(3, np.float32)}))
+    agents = {name: {"source": str(tmp_path / name), "importance": ones} for name in "ab"}
+    recipe = {"base": str(tmp_path / "base"), "agents": agents, "method": "fisher", "inputs": {"unchanged": "allow"}}
+    merge(recipe, tmp_path / "out")
+    assert read_checkpoint(tmp_path / "out")["x"].tolist() == [1.5, 1.5, 1.5]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_where_every_agent_is_absent_the_base_stays(tmp_path: Path) -> None:
+    sources, agents = sources_with_importance(tmp_path)
+    rules = [{"tensors": "w", "skip": list(agents)}]
+    recipe = sources.recipe("fisher", rules=rules, inputs={"unchanged": "allow"})
+    merge({**recipe, "agents": agents}, tmp_path / "out")
+    assert_same_bits(read_checkpoint(tmp_path / "out")["w"], read_checkpoint(sources.base)["w"], "nobody is left")
+
+
 def test_another_importance_does_not_resume_and_is_named_in_the_record(tmp_path: Path) -> None:
     sources, agents = sources_with_importance(tmp_path)
     record = merge({**sources.recipe("fisher"), "agents": agents}, tmp_path / "out")

@@ -12,7 +12,7 @@ from agentmerge.methods.ram import Ram
 from agentmerge.methods.ram_energies import Energies, scales_from
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import LEAF, as_float32
-from agentmerge.testing import random_stack, read_checkpoint, survey_of
+from agentmerge.testing import random_stack, read_checkpoint, survey_of, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +95,23 @@ def test_where_nothing_is_unique_lambda_is_1(stack_of: Any) -> None:
     same = stack_of([0, 0], [[1, 2], [1, 2]])
     assert scales_from(Energies(1e-5, "mean", 1.0).observe(same), None) == (1, 1)
     none = stack_of([0, 0], [[0, 0], [0, 0]])
-    assert scales_from(Energies(1e-5, "mean", 1.0).observe(none), 0.5) == (0.5, 0.5)
+    assert scales_from(Energies(1e-5, "mean", 1.0).observe(none), 0.5) == (1, 1)
+
+
+@pytest.mark.parametrize("bound", [0.0, 0.5, None])
+def test_the_recorded_scale_of_an_agent_with_nothing_unique_is_1_whatever_the_bound(
+    tmp_path: Path, bound: float | None
+) -> None:
+    """A changes what b changes and nothing else; b has an element of its own, and its scale is bounded."""
+    base = {"w": np.zeros(4, np.float32)}
+    rows = {"a": [1, 2, 0, 0], "b": [1, 2, 3, 0]}
+    for name, row in {**rows, "base": [0, 0, 0, 0]}.items():
+        write_checkpoint(tmp_path / name, {"w": base["w"] + np.array(row, np.float32)})
+    agents = {name: str(tmp_path / name) for name in rows}
+    method = {"name": "ram_plus_auto", "bound": bound}
+    record = merge({"base": str(tmp_path / "base"), "agents": agents, "method": method}, tmp_path / "out")
+    assert record.survey.agents["a"].scale == 1.0
+    assert record.survey.agents["b"].scale == (1.0 if bound is None else bound)
 
 
 def test_nothing_shared_means_lambda_1_exactly(stack_of: Any, merged: Any) -> None:

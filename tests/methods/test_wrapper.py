@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
 
-from agentmerge import Recipe, merge, probe
+from agentmerge import Recipe, merge, probe, sweep
 from agentmerge.methods.base import Context, MergeMethod
-from agentmerge.methods.registry import resolve_method
+from agentmerge.methods.registry import known_methods, resolve_method
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.testing import (
     Sources,
@@ -22,8 +23,6 @@ from agentmerge.testing import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agentmerge.survey.statistic import Survey
 
 NO_HOOKS = {"name", "presets", "about", "aliases", "names", "parse", "varied"}
@@ -146,3 +145,63 @@ def test_calibrate_around_dare_around_calibrate_compares_only_its_own_result(tmp
     record = merge(sources.recipe({"name": "calibrate", "then": inner}, output={"dtype": "float32"}), tmp_path / "out")
     assert record.warnings == []
     assert sum(record.learned["retention"]["stored"].values()) / 2 == pytest.approx(1, abs=1e-6)
+
+
+SETTINGS = {"dare": ("density", 0.7), "calibrate": ("retention", 0.8)}
+"""Of each wrapper one setting, and what it is set to."""
+NESTINGS = ["dare", "calibrate", "dare calibrate", "calibrate dare", "dare dare", "calibrate calibrate"]
+NESTINGS += ["dare calibrate dare", "calibrate dare calibrate"]
+INNER = sorted(known_methods().keys() - SETTINGS.keys())
+
+
+def nested(nesting: str, inner: str) -> dict[str, Any]:
+    """A method within wrappers, the outermost first."""
+    method: dict[str, Any] = {"name": inner, **({"agent": "b"} if inner == "region" else {})}
+    for wrapper in reversed(nesting.split()):
+        setting, value = SETTINGS[wrapper]
+        method = {"name": wrapper, setting: value, "then": method}
+    return method
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A recipe without a method: two agents, one of which leaves a tensor as it is, and their importance."""
+    folder = tmp_path_factory.mktemp("measured")
+    base = random_base(0, {"a.proj.weight": (6, 5), "norm": (7,), "w": (31, 67)}, dict.fromkeys(["w", "norm"], "F32"))
+    rng, agents = np.random.default_rng(0), {}
+    for name in "ab":
+        moved = {n: a + a.dtype.type(0.01) * (rng.random(a.shape) < 0.6) for n, a in base.items()}
+        tensors = {n: a.astype(base[n].dtype) for n, a in moved.items()} | (
+            {"norm": base["norm"]} if name == "a" else {}
+        )
+        importance = write_checkpoint(
+            folder / f"{name}-i", {n: rng.random(a.shape).astype("f4") for n, a in base.items()}
+        )
+        agents[name] = {"source": str(write_checkpoint(folder / name, tensors)), "importance": str(importance)}
+    return {
+        "base": str(write_checkpoint(folder / "base", base)),
+        "agents": agents,
+        "output": {"dtype": "float32"},
+        "run": {"workers": 1},
+    }
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("nesting", NESTINGS)
+def test_any_nesting_merges_alone_from_a_survey_and_in_a_sweep(
+    measured: dict[str, Any], tmp_path: Path, nesting: str, inner: str
+) -> None:
+    """Whether the inner method asks for a fold or not; a record is written, and read, and found the same every way."""
+    recipe = {**measured, "method": nested(nesting, inner)}
+    alone = merge(recipe, tmp_path / "alone")
+    assert Recipe.parse(alone.recipe) == Recipe.parse(recipe)
+    probe(recipe).save(tmp_path / "survey.json")
+    merge({**recipe, "run": {"survey": str(tmp_path / "survey.json"), "workers": 1}}, tmp_path / "surveyed")
+    setting, value = SETTINGS[nesting.split()[0]]
+    found = sweep(recipe, setting, [value, 0.9], tmp_path / "sweep")
+    once = found[f"{setting}={value}"]
+    assert (once.learned, once.survey, once.rounding) == (alone.learned, alone.survey, alone.rounding)
+    expected = read_checkpoint(tmp_path / "alone")
+    assert any((array != read_checkpoint(Path(measured["base"]))[name]).any() for name, array in expected.items())
+    for other in ("surveyed", f"sweep/{setting}={value}"):
+        assert_same_tensors(read_checkpoint(tmp_path / other), expected, other)

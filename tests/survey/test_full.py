@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from functools import reduce
 
 import numpy as np
@@ -16,7 +17,7 @@ from agentmerge.kernels.arguments import Sampled
 from agentmerge.survey.full import definitions
 from agentmerge.survey.full.question import Groups, Profile, ProfileCounts
 from agentmerge.survey.modules import Module
-from agentmerge.survey.sums import fixed_sums, value_of
+from agentmerge.survey.sums import POINT, FixedSums, fixed_sums, value_of
 from agentmerge.tensors import DTYPES, LEAF, Block, Stack, TensorSpec
 from agentmerge.testing import random_stack
 
@@ -151,6 +152,29 @@ def test_fixed_sums_do_not_depend_on_the_order_and_are_close(values: list[float]
     order.shuffle(parts)  # type: ignore[attr-defined]
     assert whole == (sum(parts),)
     assert value_of(whole[0]) == pytest.approx(sum(values), rel=1e-12, abs=1e-9)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=30), st.integers(1, 3))
+@settings(max_examples=100, deadline=None)
+def test_fixed_sums_are_exact_at_any_size_and_travel_as_they_are(values: list[float], rows: int) -> None:
+    leaves = np.array(values * rows).reshape(rows, -1).T
+    found = fixed_sums(leaves)
+    assert found == (sum(map(Fraction, values)) * 2**POINT,) * rows
+    assert FixedSums().decode(json.loads(json.dumps(FixedSums().encode(found)))) == found
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_a_leaf_that_is_not_finite_makes_a_sum_unknown_whatever_is_added(odd: float) -> None:
+    unknown, known = fixed_sums(np.array([[1.0, 1.0], [odd, -2.0]]))
+    for other in fixed_sums(np.array([[np.nan, -np.finfo(float).max, 0.0, np.inf]])):
+        (again,) = FixedSums().decode(FixedSums().encode((unknown + other,)))
+        assert np.isnan(value_of(again))
+    assert value_of(known) == -1
+
+
+def test_a_sum_beyond_float64_is_inf() -> None:
+    (most,) = fixed_sums(np.full((3, 1), np.finfo(float).max))
+    assert (value_of(most), value_of(-most)) == (np.inf, -np.inf)
 
 
 def test_counts_add_up_field_by_field() -> None:

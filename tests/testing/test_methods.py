@@ -38,6 +38,16 @@ class PlusZero(Mean):
         return merged
 
 
+class PlusZeroWhereChangesCancel(Mean):
+    """Keeps -0.0 where nobody changed it, and nowhere else."""
+
+    name: Literal["plus_zero_where_changes_cancel"] = "plus_zero_where_changes_cancel"  # type: ignore[assignment]
+
+    def merge(self, stack: Stack, survey: Survey) -> Array:
+        base, tau = as_float32(stack.base), stack.task_vectors()
+        return np.where((tau == 0).all(axis=0), base, base + tau.sum(axis=0))
+
+
 class OfTheBlock(Mean):
     """Depends on how the tensor was cut into blocks."""
 
@@ -94,6 +104,11 @@ def test_a_sound_method_passes(method: MergeMethod) -> None:
 def test_a_method_that_turns_minus_zero_into_zero_fails() -> None:
     with pytest.raises(AssertionError, match=r"agents equal to the base.*0\.0, -0\.0"):
         assert_contract(PlusZero())
+
+
+def test_a_method_that_turns_minus_zero_into_zero_where_changes_cancel_fails() -> None:
+    with pytest.raises(AssertionError, match=r"an update of 0 at weights .* 0\.0, -0\.0"):
+        assert_contract(PlusZeroWhereChangesCancel())
 
 
 def test_a_method_that_depends_on_the_block_fails() -> None:

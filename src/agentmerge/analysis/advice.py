@@ -1,18 +1,22 @@
 """Plain rules: what the numbers of a full probe suggest, and why. Each takes the findings alone.
 
 First rules about what to do, then those that ask whether the inputs are what they are taken for, then what they look
-up. docs/reading-a-report.md lists them. None has seen a score.
+up. docs/reading-a-report.md lists them. A method is recommended only where it won in docs/evidence.md (evidence.py);
+what a rule says of these agents has seen no score.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentmerge.analysis.evidence import AUTO, BASELINE, WUDI
 from agentmerge.analysis.rows import Advice
+from agentmerge.analysis.summaries import changed_by_kind, densities, model_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from agentmerge.analysis.evidence import Tried
     from agentmerge.analysis.rows import Findings, PairRow
 
 SPARSE, DENSE = 0.6, 0.8
@@ -62,7 +66,9 @@ def training(found: Findings) -> Iterator[Advice]:
             "training",
             list(dense),
             f"Changed elements: {listed(dense)}: dense, as after supervised training or a long run at a high learning",
-            "rate. Little is unique then; compare with `ties`, or with `task_arithmetic` at a tuned scale.",
+            f"rate. Little is unique then, and no trial of ours merged such agents: score {WUDI.name} and {AUTO.name}",
+            f"beside `{BASELINE}` at a tuned scale.",
+            methods=(WUDI, AUTO),
         )
 
 
@@ -74,15 +80,19 @@ def method(found: Findings) -> Iterator[Advice]:
     values = ", ".join(f"{name} {value:.2f}" for name, value in kept.items())
     if min(kept.values()) >= KEPT:
         yield advice(
-            "method", [], f"RAM keeps most of each agent's change ({values}): `ram` or `ram_plus` as they are."
+            "method",
+            [],
+            f"RAM keeps most of each agent's change ({values}); {AUTO.name} makes up for the rest, which is little.",
+            methods=(AUTO,),
         )
         return
     yield advice(
         "method",
         [],
-        f"RAM would keep only a part of each agent's change: {values}. In our trials merges at 1.0 to 1.2 scored best:",
-        "use `ram_plus` with `--set rescale=auto`, or `calibrate`, with `--rounding stochastic`; `task_arithmetic` at",
-        "scale 1 is the baseline to beat.",
+        f"RAM would keep only a part of each agent's change: {values}. Where nothing can be tuned, use {AUTO.name},",
+        f"which keeps it whole, with `--rounding stochastic`, or, for far more arithmetic, {WUDI.name}: the two that",
+        f"did best in our trials (docs/evidence.md). `{BASELINE}` at a scale tuned on scores is the baseline to beat.",
+        methods=(AUTO, WUDI),
     )
 
 
@@ -116,7 +126,9 @@ def conflict(found: Findings) -> Iterator[Advice]:
             "conflict",
             list(worst),
             f"In many shared elements some agents raise what others lower ({listed(worst, 0)}; independent changes of",
-            "two agents give 50%). The mean cancels there: try `--set shared=elect`, or `--set shared_power=0.5`.",
+            f"two agents give 50%). The mean cancels there. {AUTO.name} makes up for it where an agent is alone, and",
+            f"{WUDI.name} looks for what interferes least. Other rules for them gained nothing in our trials.",
+            methods=(AUTO, WUDI),
         )
 
 
@@ -204,8 +216,9 @@ def adapter(found: Findings) -> Iterator[Advice]:
                 "adapter",
                 [name],
                 f"It changed {density:.0%} of {', '.join(kinds)}, and nothing of norms and embeddings: like a merged",
-                "LoRA adapter (its rank is not judged here). Such task vectors are dense and of low rank; compare with",
-                "`ties` and `wudi`.",
+                "LoRA adapter (its rank is not judged here). Such task vectors are dense and of low rank: little tells",
+                f"their elements apart. {WUDI.name} looks at whole matrices.",
+                methods=(WUDI,),
             )
 
 
@@ -222,20 +235,21 @@ def hidden(found: Findings) -> Iterator[Advice]:
             "hidden",
             list(shares),
             f"Of the elements that differ from the base, some stay below the threshold {found.threshold:g}, so RAM",
-            f"does not merge them: {listed(shares)}. Lower it (`--set threshold=0`) to keep them.",
+            f"does not merge them: {listed(shares)}. With `--set threshold=0` it does; no trial has scored that.",
         )
 
 
 def uneven(found: Findings) -> Iterator[Advice]:
     """One agent's task vector is much longer than another's."""
-    norms = {row.agent: row.norm for row in found.totals if row.norm > 0}
+    norms = {row.agent: row.norm for row in found.totals if row.norm}
     if len(norms) > 1 and max(norms.values()) > UNEVEN * min(norms.values()):
         small, large = min(norms, key=norms.__getitem__), max(norms, key=norms.__getitem__)
         yield advice(
             "uneven",
             [small, large],
-            f"The task vector of {large} is {norms[large] / norms[small]:.1f} times as long as that of {small}:",
-            f"weak agents suffer under every method. Give {small} a larger weight, and score it alone after the merge.",
+            f"The task vector of {large} is {norms[large] / norms[small]:.1f} times as long as that of {small}.",
+            f"{AUTO.name} keeps each agent's own change whole, even or not. Score {small} by itself after the merge.",
+            methods=(AUTO,),
         )
 
 
@@ -244,37 +258,14 @@ def _are_twins(found: Findings, pair: PairRow) -> bool:
     return pair.overlap * (pair.equal or 0) >= TWINS * max(*changed.values(), 1)
 
 
-def advice(rule: str, agents: list[str], *sentences: str) -> Advice:
-    """One rule that applies, in a few sentences."""
-    return Advice(rule=rule, agents=agents, text=" ".join(sentences))
+def advice(rule: str, agents: list[str], *sentences: str, methods: Sequence[Tried] = ()) -> Advice:
+    """One rule that applies, in a few sentences, and the methods that they recommend."""
+    return Advice(rule=rule, agents=agents, text=" ".join(sentences), methods=[tried.method for tried in methods])
 
 
 def listed(shares: Mapping[str, float], digits: int = 1) -> str:
     """For example "code 3.2%, tool 46.2%"."""
     return ", ".join(f"{name} {share:.{digits}%}" for name, share in shares.items())
-
-
-def densities(found: Findings) -> dict[str, float]:
-    """Each agent's density over the model."""
-    result = {}
-    for name in found.agents:
-        rows = [row for row in found.modules if row.agent == name]
-        result[name] = sum(row.changed for row in rows) / max(sum(row.elements for row in rows), 1)
-    return result
-
-
-def changed_by_kind(found: Findings, agent: str) -> dict[str, int]:
-    """An agent's changed elements by kind of module, where there are any."""
-    kinds: dict[str, int] = {}
-    for row in found.modules:
-        if row.agent == agent and row.changed:
-            kinds[row.kind] = kinds.get(row.kind, 0) + row.changed
-    return kinds
-
-
-def model_pairs(found: Findings) -> list[PairRow]:
-    """Every pair over the whole model."""
-    return [pair for pair in found.pairs if pair.scope == "model"]
 
 
 RULES: tuple[Callable[[Findings], Iterator[Advice]], ...] = (

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from math import isfinite
+from typing import Any
+
+from pydantic import Field
+
 from agentmerge.frozen import Frozen
 
 
@@ -91,8 +96,8 @@ class AgentRow(Frozen):
     tensors: int
     magnitude: dict[str, float | None]
     """Quantiles of |tau| over the changed elements, at the lower end of a class that is 6 % wide."""
-    norm: float
-    """Of the changed part of the task vector, scaled up from the sample."""
+    norm: float | None
+    """Of the changed part of the task vector, scaled up from the sample; null where a change is beyond float32."""
     unique_norm_share: float | None
     """Of its squared norm, what lies in unique elements."""
     conflict: float | None
@@ -158,6 +163,8 @@ class Advice(Frozen):
     """Whom it is about; empty: all."""
     text: str
     """What to do or to know, and why, with its numbers."""
+    methods: list[dict[str, Any]] = Field(default_factory=list)
+    """Those that it recommends, as a recipe takes them; each won in docs/evidence.md."""
 
 
 class Findings(Frozen):
@@ -188,5 +195,5 @@ class Findings(Frozen):
 
 
 def share(part: float, whole: float) -> float | None:
-    """The quotient; None of nothing."""
-    return float(part / whole) if whole else None
+    """The quotient; None of nothing, and where either is not finite."""
+    return float(part / whole) if whole and isfinite(part) and isfinite(whole) else None

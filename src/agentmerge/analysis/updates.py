@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +43,7 @@ def agent_rows(m: Measured) -> list[AgentRow]:
                 tensors_changed=sum(counts.changed[t] > 0 for counts in m.tensors.values()),
                 tensors=len(m.tensors),
                 magnitude={f"{q:g}": quantile(m.total.magnitudes[t], q) for q in QUANTILES},
-                norm=float(np.sqrt((unique + shared) * scaled)),
+                norm=sqrt(scaled * (unique + shared)) if isfinite(unique + shared) else None,
                 unique_norm_share=share(unique, unique + shared),
                 conflict=share(int(m.total.conflict[t]), many),
                 cancelled=share(int(m.total.cancelled[t]), many),
@@ -53,12 +54,13 @@ def agent_rows(m: Measured) -> list[AgentRow]:
 
 
 def quantile(classes: Array, q: float) -> float | None:
-    """The lower end of the class of |tau| that holds the element of rank ceil(q * n); None of nothing."""
+    """The lower end of the class of |tau| that holds the element of rank ceil(q * n); None of nothing and of inf."""
     ends = np.cumsum(classes)
     if not ends[-1]:
         return None
     place = np.searchsorted(ends, max(int(np.ceil(q * ends[-1])), 1))
-    return float(np.array([int(place) << MAGNITUDE_SHIFT], np.uint32).view(np.float32)[0])
+    found = float(np.array([int(place) << MAGNITUDE_SHIFT], np.uint32).view(np.float32)[0])
+    return found if isfinite(found) else None
 
 
 def lost_rows(m: Measured) -> list[LostRow]:

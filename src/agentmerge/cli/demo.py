@@ -62,7 +62,8 @@ Look again at what was done:
   {inspect}
 Your own agents, trained from one base (folders with safetensors, as TRL, verl or OpenRLHF write them):
   agentmerge probe --base BASE --agent code=CODER --agent tool=TOOLER
-  agentmerge merge --base BASE --agent code=CODER --agent tool=TOOLER --method ram_plus --out merged"""
+  agentmerge merge --base BASE --agent code=CODER --agent tool=TOOLER --out merged \\
+    --method ram_plus_auto --rounding stochastic"""
 NO_SCORES = """
 The scores of base, agents and every method appear here with torch and transformers installed, in about two minutes:
   python -m pip install 'agentmerge[eval]' && agentmerge demo"""

@@ -95,9 +95,9 @@ def stacked(plan: Plan, job: Job, block: Block, rows: Sequence[Array], buffers: 
     importance = tuple(_importance(plan, job, t, rows) for t in range(len(job.importance)))
     extra = {"importance": importance} if importance else {}
     if not any(job.rows[i].rounds for i in job.agents):
-        return Stack(block, rows[0], stored, plan.names, plan.weights, extra)
+        return Stack(block, rows[0], stored, plan.names, plan.weights, extra, absent=job.absent)
     agents = tuple(_restored(plan, job, block, i, rows, buffers) if job.rows[i].rounds else rows[i] for i in job.agents)
-    return Stack(block, rows[0], agents, plan.names, plan.weights, extra, stored)
+    return Stack(block, rows[0], agents, plan.names, plan.weights, extra, stored, job.absent)
 
 
 def _restored(plan: Plan, job: Job, block: Block, i: int, rows: Sequence[Array], buffers: Buffers) -> Array:

@@ -9,9 +9,11 @@
 
 norm[t] is the Euclidean norm of the agent's importance over all merged elements. A coefficient common to all agents
 cancels in the mean, so only their ratios count; that is why `scale`, which multiplies the merged task vector, is a
-field of its own. The formula and the floor are MergeLM's, which averages the agents' values instead of their task
-vectors: the same mean, but its float32 rounding is up to 5 ulp off the exact value, this one's at most 1. An element
-that is important to no agent keeps the base's value, where MergeLM's floor would average the agents.
+field of its own. Where an agent is skipped or lacks the tensor nobody knows what is important to it: there it takes no
+part in either sum, and the floor does not bring it back. The formula and the floor are MergeLM's, which averages the
+agents' values instead of their task vectors: the same mean, but its float32 rounding is up to 5 ulp off the exact
+value, this one's at most 1. An element that is important to no agent keeps the base's value, where MergeLM's floor
+would average the agents.
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ class Fisher(MergeMethod):
         return Dilution.unknown(len(names), "depends on the importance of each element")
 
     def _coefficients(self, stack: Stack, survey: Survey) -> Array:
-        weight = stack.weight()
+        weight = stack.weight() * [name not in stack.absent for name in stack.names]
         if not self.normalize:
             return weight
         size = survey.derived(self, lambda: np.sqrt(survey.total(ImportanceNorm()).total())) + self.floor

@@ -34,7 +34,7 @@ from pydantic import Field, model_validator
 
 from agentmerge.errors import RecipeError, Where
 from agentmerge.kernels import Kernel, formulas
-from agentmerge.methods.base import Dilution, Selecting, Told
+from agentmerge.methods.base import Dilution, Selecting, Told, added
 from agentmerge.methods.ram_energies import Energies, balanced_scales, scales_from
 from agentmerge.methods.ram_shared import Shared, shared_settings, shared_update
 from agentmerge.survey.overlap import OverlapCounts, changed_mask
@@ -76,9 +76,9 @@ def merged_by_ram(stack: Stack, threshold: float, scale: Array, shared_by: Calla
     changed, updates = changed_mask(tau, threshold), weight[:, None] * tau
     count, unique = changed.sum(axis=0), base
     for t in range(len(stack.agents)):
-        own = stack.values(t) if scale[t] == 1 and weight[t] == 1 else base + scale[t] * updates[t]
+        own = stack.values(t) if scale[t] == 1 and weight[t] == 1 else added(base, scale[t] * updates[t])
         unique = np.where(changed[t], own, unique)
-    return np.where(count == 0, base, np.where(count == 1, unique, base + shared_by(updates, changed)))
+    return np.where(count == 0, base, np.where(count == 1, unique, added(base, shared_by(updates, changed))))
 
 
 def mean_of_changes(updates: Array, changed: Array) -> Array:

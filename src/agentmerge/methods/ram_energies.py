@@ -10,6 +10,7 @@ Over the elements that agent t changed, with u[t] = weight[t] * tau[t] and s the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -61,10 +62,9 @@ def balanced_scales(unique: Array, shared: Array, kept: Array, bound: float | No
         kept: P_shared, float64 [agents].
         bound: the largest scale; None for none.
     """
-    scales = []
-    for u, e, p in zip(unique, shared, kept, strict=True):
-        scale = max(1 + (e - p) / u, 0.0) if u else 1.0
-        scales.append(float(scale if bound is None else min(scale, bound)))
+    most, scales = inf if bound is None else bound, []
+    for u, e, p in zip(unique.tolist(), shared.tolist(), kept.tolist(), strict=True):
+        scales.append(min(max(1 + (e - p) / u, 0.0), most) if u else 1.0)
     return tuple(scales)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from agentmerge.errors import RecipeError, Where, did_you_mean
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.kernels.formulas import CHANGED, SHARED, UNIQUE
-from agentmerge.methods.base import Context, Dilution, Selecting
+from agentmerge.methods.base import Context, Dilution, Selecting, added
 from agentmerge.survey.overlap import changed_mask
 from agentmerge.tensors import as_float32
 
@@ -57,7 +57,7 @@ class Region(Selecting):
         changed = changed_mask(tau, self.threshold)
         count = changed.sum(axis=0)
         region = changed[t] & {"unique": count == 1, "shared": count >= 2, "changed": count >= 1}[self.keep]
-        value = stack.values(t) if self.factor == 1 else base + np.float32(self.factor) * tau[t]
+        value = stack.values(t) if self.factor == 1 else added(base, np.float32(self.factor) * tau[t])
         return np.where(region, value, base)
 
     @property

@@ -15,7 +15,7 @@ from agentmerge.survey.answers import Answers, Counts, CountsOf
 from agentmerge.survey.common import Common, common
 from agentmerge.survey.integrity import Integrity, IntegrityCounts, fingerprint_key
 from agentmerge.survey.statistic import Statistic
-from agentmerge.tensors import Array, Stack, as_float32
+from agentmerge.tensors import Array, Stack, float32_bits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,8 +84,8 @@ class Overlap(Statistic[OverlapCounts]):
         count = changed.sum(axis=0)
         agents = len(stack.agents)
         exactly = np.array([[np.sum(row & (count == k)) for k in range(1, agents + 1)] for row in changed])
-        base = as_float32(stack.base).view(np.uint32)
-        different = [np.sum(as_float32(agent).view(np.uint32) != base) for agent in stack.agents]
+        base = float32_bits(stack.base)
+        different = [np.sum(float32_bits(agent) != base) for agent in stack.agents]
         return OverlapCounts(stack.base.size, exactly.astype(np.int64), np.array(different, np.int64))
 
     def kernel(self, stack: Stack, kernels: Backend) -> OverlapCounts | None:

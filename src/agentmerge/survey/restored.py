@@ -10,7 +10,7 @@ import numpy as np
 
 from agentmerge.survey.answers import Answers, Integers
 from agentmerge.survey.statistic import Statistic
-from agentmerge.tensors import Stack, as_float32
+from agentmerge.tensors import Stack, float32_bits
 
 if TYPE_CHECKING:
     from agentmerge.kernels import Backend
@@ -28,14 +28,10 @@ class Restored(Statistic[tuple[int, ...]]):
     def observe(self, stack: Stack) -> tuple[int, ...]:
         """Count one stack."""
         pairs = zip(stack.agents, stack.stored or stack.agents, strict=True)
-        return tuple(int(np.sum(_bits(agent) != _bits(stored))) for agent, stored in pairs)
+        return tuple(int(np.sum(float32_bits(agent) != float32_bits(stored))) for agent, stored in pairs)
 
     def kernel(self, stack: Stack, kernels: Backend) -> tuple[int, ...] | None:
         """The same by the loop that tells which agents differ from a base."""
         pairs = zip(stack.agents, stack.stored or stack.agents, strict=True)
         alone = [Stack(stack.block, agent, (stored,), ("",)) for agent, stored in pairs]
         return tuple(int(kernels.overlap(one, inf)[1][0]) for one in alone)
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    return as_float32(array).view(np.uint32)

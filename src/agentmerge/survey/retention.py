@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from agentmerge.survey.answers import Answers, Integers
 from agentmerge.survey.overlap import THRESHOLD, changed_mask
 from agentmerge.survey.statistic import AfterStatistic
-from agentmerge.survey.sums import TreeSums, TreeSumsOf, fixed_sums, leaf_sums, tree_of, tree_sums, value_of
+from agentmerge.survey.sums import (
+    FixedSums,
+    TreeSums,
+    TreeSumsOf,
+    fixed_sums,
+    leaf_sums,
+    tree_of,
+    tree_sums,
+    value_of,
+)
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
     from agentmerge.kernels import Backend
+    from agentmerge.survey.answers import Answers
     from agentmerge.tensors import Array, Cast, Stack
 
 
@@ -51,9 +61,14 @@ def retention_by(kernels: Backend, stack: Stack, merged: Array) -> TreeSums:
 
 
 def retentions(sums: TreeSums) -> list[float | None]:
-    """retention[t] of every agent; None for one that changed nothing."""
-    kept, energy = np.split(sums.total(), 2)
-    return [float(k / e) if e else None for k, e in zip(kept, energy, strict=True)]
+    """retention[t] of every agent; None for one that changed nothing, or by more than float32 can tell."""
+    return shares(*np.split(sums.total(), 2))
+
+
+def shares(parts: Array, wholes: Array) -> list[float | None]:
+    """Part by whole; None of nothing, and where either is not finite."""
+    pairs = zip(parts.tolist(), wholes.tolist(), strict=True)
+    return [part / whole if whole and isfinite(part) and isfinite(whole) else None for part, whole in pairs]
 
 
 def mean_retention(values: list[float | None]) -> float | None:
@@ -66,11 +81,11 @@ def mean_retention(values: list[float | None]) -> float | None:
 class RegionRetention(AfterStatistic[tuple[int, ...]]):
     """<stored - base, tau[t]> and <tau[t], tau[t]> over agent t's unique and shared elements.
 
-    Integers of 2^-72: kept unique, kept shared, energy unique, energy shared, each per agent.
+    Fixed sums: kept unique, kept shared, energy unique, energy shared, each per agent.
     """
 
     threshold: float = THRESHOLD
-    answers: ClassVar[Answers[tuple[int, ...]]] = Integers()
+    answers: ClassVar[Answers[tuple[int, ...]]] = FixedSums()
 
     def observe(self, stack: Stack, merged: Array, stored: Array, cast: Cast) -> tuple[int, ...]:
         """Sum one stack."""
@@ -90,7 +105,5 @@ class RegionRetention(AfterStatistic[tuple[int, ...]]):
 def region_retentions(sums: tuple[int, ...]) -> list[tuple[float | None, float | None, float | None]]:
     """Per agent the retention over its unique, its shared and all its changed elements; None where there are none."""
     kept_unique, kept_shared, unique, shared = np.array([value_of(total) for total in sums]).reshape(4, -1)
-    parts = (kept_unique, unique), (kept_shared, shared), (kept_unique + kept_shared, unique + shared)
-    return list(
-        zip(*([float(k / e) if e else None for k, e in zip(*part, strict=True)] for part in parts), strict=True)
-    )
+    kept, changed = kept_unique + kept_shared, unique + shared
+    return list(zip(shares(kept_unique, unique), shares(kept_shared, shared), shares(kept, changed), strict=True))

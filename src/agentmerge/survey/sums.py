@@ -6,26 +6,30 @@ From there on there are two ways:
     TreeSums     two finished neighbours of one level make a node of the next, as in a binary tree; so any division of
                  the tensor at leaf edges, folded in any order, ends with the same nodes, and the same bits. Every
                  tensor keeps its nodes: methods may feed on these sums
-    fixed sums   each leaf's sum is rounded once to a multiple of 2^-72, and those are added exactly as integers: a sum
-                 over millions of leaves is one integer, which is enough for a report
+    fixed sums   the leaves' sums are added exactly, as integers: a sum over millions of leaves is one number, of
+                 whatever size, which is enough for a report
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.survey.answers import Answers
+from agentmerge.survey.answers import Answers, Form, Integers
 from agentmerge.tensors import LEAF, RUNNING, Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WHOLE, PART = 20, 52
-"""In a fixed sum, a leaf's sum is high * 2^-20 + low * 2^-72; together within 2^-73 of it."""
-_MOST = 2.0**61
+_LOWEST, _STEP, _UPPER, _LOWER = -1073, 4, 27, 26
+"""A leaf's sum is m * 2^e, 1/2 <= m < 1: e counts from _LOWEST in steps of so many bits, m is halved at these bits."""
+POINT = _UPPER + _LOWER - _LOWEST
+"""A fixed sum is an integer of 2^-POINT: every float64 is one."""
+_UNKNOWN = 1 << 2 * POINT
+"""Beyond any sum of float64: a leaf that is NaN or inf."""
 
 Node = tuple[int, int]
 """Level and place: the node covers leaves [place << level, (place + 1) << level)."""
@@ -124,23 +128,63 @@ def _insert(nodes: dict[Node, tuple[float, ...]], node: Node, value: tuple[float
 
 
 def fixed_sums(leaves: Array) -> tuple[int, ...]:
-    """float64 [leaves, rows] to the exact sum over the leaves, an integer of 2^-72 per row.
+    """float64 [leaves, rows] to the exact sum over the leaves, an integer of 2^-POINT per row; up to 2^22 leaves.
 
-    What is not finite counts as 0 and what is too large as 2^41; Integrity tells of such inputs.
+    A leaf that is not finite makes its row's sum unknown, whatever is added to it later.
     """
-    scaled = np.clip(np.nan_to_num(leaves, nan=0.0, posinf=_MOST, neginf=-_MOST) * 2.0**WHOLE, -_MOST, _MOST)
-    high = np.floor(scaled)
-    low = np.rint((scaled - high) * 2.0**PART)
-    return tuple((h << PART) + x for h, x in zip(_exact(high), _exact(low), strict=True))
+    mantissa, exponent = np.frexp(np.where(np.isfinite(leaves), leaves, 0.0))
+    place, shift = np.divmod(exponent - _LOWEST, _STEP)
+    upper = np.floor(mantissa * 2.0**_UPPER)
+    lower = (mantissa * 2.0**_UPPER - upper) * 2.0**_LOWER
+    totals = [_UNKNOWN * int(count) for count in np.sum(~np.isfinite(leaves), axis=0)]
+    for part, bits in ((upper, _LOWER), (lower, 0)):
+        for at, row, value in _by_place(place, np.ldexp(part, shift)):
+            totals[row] += value << bits + _STEP * at
+    return tuple(totals)
 
 
-def _exact(values: Array) -> list[int]:
-    """The sum of each column of whole numbers below 2^62, in halves of 31 bits so that int64 holds it."""
-    whole = values.astype(np.int64)
-    upper, lower = (whole >> 31).sum(axis=0).tolist(), (whole & (1 << 31) - 1).sum(axis=0).tolist()
-    return [(u << 31) + x for u, x in zip(upper, lower, strict=True)]
+def _by_place(place: Array, values: Array) -> list[tuple[int, int, int]]:
+    """Whole numbers [leaves, rows] added up by place and row: (place, row, sum), all of them below 2^53."""
+    rows = values.shape[1]
+    sums = np.bincount((place * rows + np.arange(rows)).ravel(), values.ravel())
+    return [(int(at) // rows, int(at) % rows, int(sums[at])) for at in sums.nonzero()[0]]
 
 
 def value_of(total: int) -> float:
-    """The sum as a float64."""
-    return float(total / 2 ** (WHOLE + PART))
+    """The sum as the nearest float64; NaN where it is unknown, inf where float64 has no number for it."""
+    if total >= _UNKNOWN // 2:
+        return nan
+    try:
+        return total / (1 << POINT)
+    except OverflowError:
+        return inf if total > 0 else -inf
+
+
+class FixedSums(Answers[tuple[int, ...]]):
+    """Answers are fixed sums, always as many."""
+
+    def combine(self, left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+        """Exact in any order."""
+        return Integers().combine(left, right)
+
+    def encode(self, answer: tuple[int, ...]) -> Any:
+        """Each as "mp-e", which is m * 2^-e: an odd integer in hexadecimal digits, and a decimal exponent."""
+        return [_written(total) for total in answer]
+
+    def decode(self, data: Any) -> tuple[int, ...]:
+        """What `encode` wrote."""
+        return tuple(map(_read, data))
+
+
+FIXED = Form(FixedSums().encode, FixedSums().decode)
+"""Fixed sums as a field of Counts."""
+
+
+def _written(total: int) -> str:
+    zeros = (total & -total).bit_length() - 1 if total else POINT
+    return f"{total >> zeros:x}p{zeros - POINT}"
+
+
+def _read(text: str) -> int:
+    digits, _, exponent = text.partition("p")
+    return int(digits, 16) << int(exponent) + POINT

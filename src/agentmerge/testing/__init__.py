@@ -22,7 +22,7 @@ from agentmerge.testing.checkpoints import (
     write_checkpoint,
 )
 from agentmerge.testing.kernels import assert_kernel_contract, assert_kernel_equals_definition
-from agentmerge.testing.methods import CONTRACT_DTYPES, assert_contract, assert_pure
+from agentmerge.testing.methods import CONTRACT_DTYPES, assert_base_bits, assert_contract, assert_pure
 from agentmerge.testing.runners import assert_runner_contract
 from agentmerge.testing.sources import assert_source_contract
 from agentmerge.testing.stacks import (
@@ -41,6 +41,7 @@ __all__ = [
     "MOST_ROUNDS",
     "SHAPES",
     "Sources",
+    "assert_base_bits",
     "assert_contract",
     "assert_kernel_contract",
     "assert_kernel_equals_definition",

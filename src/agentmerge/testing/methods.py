@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ def assert_contract(
     - the bytes do not depend on block size, worker count or shard size;
     - the order of the agents in the recipe does not matter (where the method is `symmetric`);
     - `merge` is pure: it changes no input and gives the same twice;
+    - where a merged number is the base's, it has the base's bits: an update of 0 leaves -0.0 as it is;
     - a kernel, where there is one, equals the definition bit for bit.
 
     Args:
@@ -61,6 +62,7 @@ def assert_contract(
         sources = make_agents(Path(name), base=_contract_base())
         trial = _Trial(method, sources, tuple(rules), dict(zip(sorted(sources.agents), weights, strict=True)))
         _assert_base_kept(trial)
+        assert_base_bits(method)
         merged = trial.run("plain")
         _assert_like_base(merged, read_checkpoint(sources.base))
         _assert_same_however_run(trial, merged)
@@ -83,6 +85,25 @@ def assert_pure(method: MergeMethod) -> None:
         assert_same_bits(again, merged, f"{elements} elements merged twice")
         if before != [array.tobytes() for array in arrays]:
             raise AssertionError(f"merge changed its inputs ({elements} elements)")
+
+
+def assert_base_bits(method: MergeMethod) -> None:
+    """Raise AssertionError where a merged number equals the base's and has other bits, as 0.0 has for -0.0.
+
+    In turn two agents cancel, each of three alone changes an element, the last one at weight 1 or 0, and nobody does.
+    """
+    turn, step = np.arange(80) % 5, np.float32(0.25)
+    base = np.where(np.arange(80) // 5 % 2, np.float32(0.0), np.float32(-0.0))
+    first = np.where(turn <= 1, step, base)
+    second = np.where(turn == 0, -step, np.where(turn == 3, step, base))
+    agents = first, second, np.where(turn == 2, step, base)
+    for weights in ((1.0, 1.0, 1.0), (1.0, 1.0, 0.0)):
+        plain = random_stack(0, elements=80, dtypes=("F32",), weights=weights, importance="importance" in method.reads)
+        stack = replace(plain, base=base, agents=agents)
+        with np.errstate(all="ignore"):
+            merged = method.merge(stack, survey_of(method, [stack]))
+        same = merged == base
+        assert_same_bits(merged[same], base[same], f"an update of 0 at weights {weights}")
 
 
 @dataclass(frozen=True)

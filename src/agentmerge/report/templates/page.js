@@ -34,7 +34,7 @@ const agentColumn = ["agent", (d) => d.agent];
 const many = NAMES.length > 1;
 
 const advice = FOUND.advice.map((item) => el("li", {}, el("span", { class: "tag" }, item.rule.replaceAll("_", " ")), " ", item.agents.length ? el("strong", {}, `${item.agents.join(", ")}: `) : null, ...prose(item.text)));
-section("advice", "Advice", "Plain rules with their reasons; none of them has seen a score.", true, advice.length ? el("ol", { class: "advice" }, ...advice) : "No rule applies.");
+section("advice", "Advice", "Plain rules with their reasons. What they recommend won in docs/evidence.md; none has seen a score of these agents.", true, advice.length ? el("ol", { class: "advice" }, ...advice) : "No rule applies.");
 
 section("density", "Density", "How much of the model each agent changed.", false, figure(picture(densityBars)),
   tableView(survey(), [agentColumn, ["density", (d) => percent(d.density, 3)], ["changed", (d) => whole(d.changed)], ["unique", (d) => whole(d.unique)], ["shared", (d) => whole(d.shared)], ["rho", (d) => (d.overlap_unique_ratio == null ? "inf" : number(d.overlap_unique_ratio, 4))], ["scale", (d) => number(d.scale, 4)]], "density, overlap-unique ratio and scale"));

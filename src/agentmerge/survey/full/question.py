@@ -18,7 +18,7 @@ from agentmerge.survey.full.definitions import EXPONENTS, MULTIPLIERS, pairs, sa
 from agentmerge.survey.modules import Module, in_order, module_of
 from agentmerge.survey.overlap import THRESHOLD
 from agentmerge.survey.statistic import Statistic
-from agentmerge.survey.sums import fixed_sums, leaf_sums, value_of
+from agentmerge.survey.sums import FIXED, fixed_sums, leaf_sums, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,11 +46,12 @@ class Energy(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileCounts(Counts):
-    """Exact counts over the sampled leaves of a set of elements, int64; `energies` are fixed sums, see sums.py."""
+    """Exact counts over the sampled leaves of a set of elements, int64, and `energies`: fixed sums, see sums.py."""
 
     forms: ClassVar[Mapping[str, Form]] = {
         **dict.fromkeys(("elements", "changed", "both"), ranged(EXPONENTS)),
         "magnitudes": ranged(MAGNITUDES),
+        "energies": FIXED,
     }
 
     elements: Array

@@ -12,7 +12,7 @@ import numpy as np
 from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
 from agentmerge.kernels.cpu.loops.floats import decode
 from agentmerge.kernels.cpu.loops.merge import signature
-from agentmerge.kernels.cpu.loops.stages import finish
+from agentmerge.kernels.cpu.loops.stages import added, finish
 from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
     Lanes,
@@ -50,14 +50,14 @@ def _paper(sources: Sources, base: Lanes, i: int, settings: Ram, changed: Array)
             update, result = tau, agent
         else:
             update = tau * weight[t]
-            result = update * scale[t] + base
+            result = added(base, update * scale[t])
         summed = select(by, summed + update, summed)
         single, own = select(by, result, single), select(by, agent, own)
         c += ones(by)
         changed[t] = word(by)
         many |= some & changed[t]
         some |= changed[t]
-    return select(mask(many), base + summed / to_float(c), single), own, some, many
+    return select(mask(many), added(base, summed / to_float(c)), single), own, some, many
 
 
 @compiled(signature(Ram))

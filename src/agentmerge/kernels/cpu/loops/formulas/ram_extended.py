@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agentmerge.kernels.cpu.loops.compiled import inlined
 from agentmerge.kernels.cpu.loops.floats import decode
 from agentmerge.kernels.cpu.loops.merge import merging
-from agentmerge.kernels.cpu.loops.stages import sign_of
+from agentmerge.kernels.cpu.loops.stages import added, sign_of
 from agentmerge.kernels.cpu.loops.vectors import (
     Lanes,
     fill_f32,
@@ -78,14 +78,14 @@ def ram_extended(
         tau = load_f32(rows[t] + at)
         by = magnitude(tau) > threshold
         if scale[t] != 1 or weight[t] != 1:
-            value = tau * weight[t] * scale[t] + base
+            value = added(base, tau * weight[t] * scale[t])
         elif given:
             value = tau + base
         else:
             value = own
         single = select(by, value, single)
         count += ones(by)
-    return select(count == 0, base, select(count == 1, single, base + shared))
+    return select(count == 0, base, select(count == 1, single, added(base, shared)))
 
 
 merge = merging(ram_extended, RamExtended)
