@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -71,7 +72,7 @@ def check_rules(rules: Sequence[Rule], method: MergeMethod, context: Context) ->
 
 def _applied(rule: Rule, method: MergeMethod, context: Context, where: str) -> MergeMethod | RecipeError:
     try:
-        return rule.applied_to(method, where).bind(context)
+        return rule.applied_to(method, where).bind(replace(context, where=where))
     except RecipeError as error:
         return error
 

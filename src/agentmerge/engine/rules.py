@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,8 @@ class Rules:
                 continue
             self._matched.add(i)
             with about(Where(tensor=tensor)):  # a rule before may have brought in another inner method
-                method = rule.applied_to(method, f"rules.{i}").bind(self._recipe.context)
+                context = replace(self._recipe.context, where=f"rules.{i}")
+                method = rule.applied_to(method, f"rules.{i}").bind(context)
             skip |= frozenset(rule.skip)
             if rule.take is not None or rule.settings:
                 take = rule.take

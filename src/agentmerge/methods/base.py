@@ -35,6 +35,8 @@ class Context:
     """Of a random method that has none of its own."""
     weights: Mapping[str, float]
     """Every agent's weight by its name."""
+    where: str = field(default="method", compare=False)
+    """The method's path in the recipe, which complaints start with."""
 
 
 @dataclass(frozen=True, slots=True)
