@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 OUTPUT_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 """Recipe spelling to safetensors spelling; "base" means each tensor's own dtype."""
 
+CONVERT = "agentmerge convert {} --out recipe.yaml"
+"""How a recipe is made of a mergekit configuration."""
+
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 
 
@@ -178,6 +181,11 @@ class Recipe(Settings):
                 f"{where}: expected a mapping with base, agents and method, found {data!r:.80}.",
                 where=Where(path=where),
             )
+        if "merge_method" in data:
+            found = f"{where}: this is a mergekit configuration (it has merge_method)"
+            file = where if Path(where).exists() else "CONFIG.yml"
+            todo = f"Turn it into one first: {CONVERT.format(file)}"
+            raise RecipeError(found, expected="a recipe", todo=todo, where=Where(path=where))
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -238,7 +246,8 @@ def read_yaml(path: Path) -> Any:
     try:
         return parse_yaml(text)
     except ValueError as error:
-        raise RecipeError(f"{path}: not valid YAML: {error}", where=where) from None
+        todo = f"It holds what mergekit reads: {CONVERT.format(path)}" if "merge_method:" in text else ""
+        raise RecipeError(f"{path}: not valid YAML: {error}", todo=todo, where=where) from None
 
 
 def _known_fields(data: dict[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -107,7 +107,7 @@ def test_weight_zero_for_all_takes_the_base(convert):
         assert found == ((0.5, 1.0, set()) if part(name, "mlp") else None), name
 
 
-def test_a_gradient_runs_over_the_layers_from_the_embeddings_to_the_head(convert):
+def test_a_gradient_runs_over_the_layers_and_what_stands_outside_has_its_first_value(convert):
     text = """
     merge_method: ties
     base_model: b
@@ -116,7 +116,7 @@ def test_a_gradient_runs_over_the_layers_from_the_embeddings_to_the_head(convert
     """
     densities = {0: 0.2, 1: 0.6, 2: 0.7, 3: 0.5}
     for name, (density, _, _) in told(convert(text, layers=LAYERS)).items():
-        layer = next((i for i in densities if part(name, f"layers.{i}.")), 0 if part(name, "embed") else 3)
+        layer = next((i for i in densities if part(name, f"layers.{i}.")), 0)
         assert density == pytest.approx(densities[layer]), name
 
 
@@ -142,7 +142,7 @@ def test_the_number_of_layers_comes_from_a_local_base(convert, tmp_path):
     parameters: {{weight: 1, density: [0.25, 1.0]}}
     """
     globs = {rule["tensors"]: rule["density"] for rule in convert(text).data["rules"]}
-    assert globs == {"*layers.0.*": 0.25, "*embed*": 0.25}
+    assert globs == {"*layers.1.*": 1.0}
 
 
 def test_one_slice_of_all_layers_is_the_same_as_whole_models(convert):
@@ -198,7 +198,7 @@ def test_layers_that_are_alike_share_one_rule(convert):
     """
     conversion = convert(text, layers=30)
     assert {"tensors": "*layers.*mlp*", "skip": ["y"]} in conversion.data["rules"]
-    assert len(conversion.data["rules"]) == 29 + 2
+    assert len(conversion.data["rules"]) == 29 + 1
     for name, (_, _, skip) in told(conversion).items():
         assert skip == ({"y"} if part(name, "mlp") else set())
 
@@ -240,7 +240,7 @@ SETTING = st.lists(st.tuples(FILTERS, st.sampled_from([0.0, 0.25, 0.5, 1.0, [0.5
 
 def meant(setting, name):
     """What mergekit takes for a tensor: the first filter that fits, interpolated over four layers; else 1."""
-    layer = int(name.split(".")[2]) if "layers" in name else (0 if "embed" in name else LAYERS - 1)
+    layer = int(name.split(".")[2]) if "layers" in name else 0
     for word, value in setting:
         if word == "*" or word in name:
             low, high = value if isinstance(value, list) else (value, value)

@@ -94,4 +94,6 @@ def main() -> None:
         app()
     except MergeError as error:
         typer.echo(f"{type(error).__name__}: {error}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            typer.echo(f"warning: {note}", err=True)
         sys.exit(2)

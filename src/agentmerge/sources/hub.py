@@ -17,6 +17,17 @@ class HubId:
     revision: str = ""
     """"" is the newest."""
 
+    @property
+    def folder(self) -> str:
+        """Where to download it to, so that a recipe finds it: a folder of its name, in which no @ or / is left over."""
+        return f"{self.name}-{self.revision.replace('/', '-')}" if self.revision else self.name
+
+    @property
+    def command(self) -> str:
+        """What downloads it to that folder."""
+        revision = f" --revision {self.revision}" if self.revision else ""
+        return f"hf download {self.name}{revision} --local-dir {self.folder}"
+
 
 def hub_id(text: str) -> HubId | None:
     """[hf://]OWNER/MODEL[@REVISION]; None where it is none. A path may look like one: see first whether it exists."""
