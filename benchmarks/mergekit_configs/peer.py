@@ -24,7 +24,8 @@ from transformers import PreTrainedTokenizerFast
 def give_tokenizer(folder: Path) -> None:
     size = json.loads((folder / "config.json").read_text())["vocab_size"]
     words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(size)}, unk_token="w0"))
-    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder)
+    special = {"unk_token": "w0", "bos_token": "w1", "eos_token": "w2", "pad_token": "w3"}
+    PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(folder)
 
 
 def merge(config: Path, out: Path) -> str:

@@ -201,7 +201,9 @@ class Recipe(Settings):
         return cls.parse(read_yaml(Path(path)), str(path))
 
     def with_method(self, settings: dict[str, Any]) -> Recipe:
-        """This recipe with some of its method's settings changed, as `MergeMethod.varied` changes them.
+        """This recipe with some of its method's settings changed, as a rule changes them.
+
+        "then.density" is the density of the inner method, "density.code" that of the agent.
 
         Raises:
             RecipeError: an unknown setting or a value out of range; the name, which brings settings of its own.
@@ -209,7 +211,7 @@ class Recipe(Settings):
         if "name" in settings:
             found = "method.name: is no setting, as every method has its own"
             raise RecipeError(found, todo="Write a recipe for each.", where=Where(path="method.name"))
-        return Recipe.parse({**self.dump(), "method": self.method.varied(settings).model_dump(mode="json")})
+        return Recipe.parse({**self.dump(), "method": self.method.varied(nested(settings)).model_dump(mode="json")})
 
     def dump(self) -> dict[str, Any]:
         """The recipe as plain data that `parse` reads back."""
@@ -232,6 +234,20 @@ class Recipe(Settings):
     def agent_names(self) -> tuple[str, ...]:
         """The agents' names, sorted: the order of every sum."""
         return tuple(sorted(self.agents))
+
+
+def nested(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their paths as mappings within each other: {"then.density": 0.5} is {"then": {"density": 0.5}}."""
+    found: dict[str, Any] = {}
+    for path, value in settings.items():
+        *outer, last = path.split(".")
+        place = found
+        for name in outer:
+            held = place.get(name, {})
+            place[name] = held if isinstance(held, dict) else {"name": held}  # an inner method by its name alone
+            place = place[name]
+        place[last] = value
+    return found
 
 
 def read_yaml(path: Path) -> Any:
