@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
+from pydantic import Field
 
 import agentmerge
 from agentmerge import Recipe
@@ -113,13 +114,10 @@ def test_settings_that_a_plug_in_nests_are_changed_one_by_one(monkeypatch: pytes
     class Nested(MergeMethod):
         name: Literal["nested"] = "nested"
         limits: Limits = Limits()
-        shares: dict[str, dict[str, float]] = {}
+        shares: dict[str, dict[str, float]] = Field(default={})
 
         def merge(self, stack: Stack, survey: Survey) -> Array:
             return stack.base
-
-        def __hash__(self) -> int:
-            return 0
 
     monkeypatch.setattr(registry, "_registered", {"nested": Nested})
     method = {"name": "nested", "limits": {"low": 0.2}, "shares": {"a": {"x": 1, "y": 2}}}

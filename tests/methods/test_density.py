@@ -54,7 +54,7 @@ def test_dare_keeps_of_each_agent_what_it_would_keep_at_that_density_alone() -> 
 
 @pytest.mark.usefixtures("either_way")
 def test_ties_trims_each_agent_by_its_own_density(stack_of: Any, merged: Any) -> None:
-    """Ten elements; a keeps 4 (limit 7), b all of its own; where both are kept the mean of those of the elected sign."""
+    """Of a's ten elements five stay, from 6 on, of b's all; the last one is a's, whose sign is elected."""
     a, b = np.arange(1, 11), np.zeros(10)
     b[[0, 9]] = 2, -4
     found = merged(Ties(density={"b": 1.0, "a": 0.4}), stack_of(np.zeros(10), [a, b]))

@@ -132,7 +132,9 @@ def agent_names(sources: Iterable[str]) -> dict[str, str]:
     """A valid name of its own for every source, from the last part of its path."""
     names: dict[str, str] = {}
     for source in sources:
-        last = re.split(r"[\\/]", re.sub(r"@[^@/\\]*$", "", source).rstrip("/\\"))[-1]
+        found = hub_id(source)
+        named = found.name if found else re.sub(r"@[^@/\\]*$", "", source)
+        last = re.split(r"[\\/]", named.rstrip("/\\"))[-1]
         plain = re.sub(r"^[^A-Za-z0-9]+", "", re.sub(r"[^A-Za-z0-9_.+-]+", "-", last))[:LONGEST] or "agent"
         taken, name, number = {"base", *names.values()}, plain, 2
         while name in taken:
