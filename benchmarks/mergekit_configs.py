@@ -46,6 +46,8 @@ MODELS = ("base", "code", "tool", "memory", "half")
 FEW = {"float32": 8, "bfloat16": 4, "float16": 4}
 """Steps that count as rounding; in 16 bits mergekit rounds after every operation."""
 MANTISSA = {"float32": 23, "bfloat16": 7, "float16": 10}
+LOWEST = {"float32": -149, "bfloat16": -133, "float16": -24}
+"""The smallest steps, as powers of 2."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def compared(mine: dict[str, Array], other: dict[str, Array], base: str) -> tupl
     stored = "; ".join(f"stored as {a}, mergekit as {b}" for a, b in sorted(types) if a != b)
     if not differing:
         return ("equal" if not stored else "rounding"), stored
-    share = f"{worst:.3g} steps at most, {differing / elements:.2%} of the elements"
+    share = f"{differing:,} of {elements:,} elements, by {worst:.3g} steps at most"
     return ("rounding" if worst <= few else "differs"), f"{share}; {stored}" if stored else share
 
 
@@ -158,18 +160,18 @@ def steps_between(mine: Array, other: Array, base: Array) -> Array:
     dtype = narrower(mine, other)
     a, b = (as_float32(array.astype(dtype)).reshape(-1).astype(np.float64) for array in (mine, other))
     size = np.maximum.reduce([np.abs(a), np.abs(b), np.abs(as_float32(base).reshape(-1).astype(np.float64))])
-    step = np.exp2(np.floor(np.log2(np.maximum(size, 2.0**-100))) - MANTISSA[str(dtype)])
-    return np.abs(a - b) / step
+    step = np.floor(np.log2(np.maximum(size, 2.0**-126))) - MANTISSA[str(dtype)]
+    return np.abs(a - b) / np.exp2(np.maximum(step, LOWEST[str(dtype)]))
 
 
 def along(mine: dict[str, Array], other: dict[str, Array], sources: list[str]) -> tuple[str, str]:
-    """How much of the agents' summed change each result holds, ours against mergekit's, by tensor and in all."""
+    """How far each result moves the way of the agents' summed change, ours against mergekit's, by tensor and in all."""
     start, *agents = (read_checkpoint(Path(source)) for source in sources)
     totals, ratios = np.zeros(2), []
     for name, array in mine.items():
         base = as_float32(start[name]).astype(np.float64)
-        change = sum(as_float32(agent[name]).astype(np.float64) - base for agent in agents)
-        held = np.array([((as_float32(result) - base) * change).sum() for result in (array, other[name])])
+        way = np.sign(sum(as_float32(agent[name]).astype(np.float64) - base for agent in agents))
+        held = np.array([((as_float32(result) - base) * way).sum() for result in (array, other[name])])
         totals += held
         if array.size > 10_000:
             ratios.append(held[0] / held[1])

@@ -1,5 +1,6 @@
 """Filters, gradients and slices become rules that say the same of every tensor."""
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -274,3 +275,53 @@ def test_a_conversion_is_exact_for_every_tensor_or_refused(convert, x, y, densit
             factor = 0.0 if agent in skip else scale * weights[agent]["weight"]
             assert factor == pytest.approx(meant(lam, name) * meant(setting, name)), (name, agent)
         assert kept is None or kept == pytest.approx(meant(density, name)), name
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    method=st.sampled_from(["ties", "dare_ties", "dare_linear"]),
+    x=SETTING,
+    y=SETTING,
+    weight=SETTING,
+    lam=SETTING,
+    normalize=st.sampled_from([None, False, True]),
+)
+def test_what_a_rule_changes_of_an_inner_method_leaves_the_rest_of_it(convert, method, x, y, weight, lam, normalize):
+    """Densities of each agent, a weight of both, and whatever else the inner method was given."""
+
+    def written(setting, floor=0.0):
+        entries = [{"filter": word, "value": np.maximum(value, floor).tolist()} for word, value in setting]
+        return [*entries, {"value": 1.0}]
+
+    config = {
+        "merge_method": method,
+        "base_model": "b",
+        "models": [
+            {"model": "x", "parameters": {"density": written(x, 0.125)}},
+            {"model": "y", "parameters": {"density": written(y, 0.125)}},
+        ],
+        "parameters": {"weight": written(weight, 0.25), "lambda": written(lam)},
+    }
+    if normalize is not None:
+        config["parameters"]["normalize"] = normalize
+    conversion = convert(yaml.safe_dump(config), layers=LAYERS)
+    recipe = Recipe.parse(conversion.data)
+    rules, adds = Rules(recipe), not (method == "ties" if normalize is None else normalize)
+    agent_weight = recipe.agents["x"].weight
+    for name in NAMES:
+        found = rules.decide(name).method.model_dump()
+        inner = found if method == "ties" else found["then"]
+        density = found["density"] if isinstance(found["density"], dict) else dict.fromkeys("xy", found["density"])
+        for agent, setting in {"x": x, "y": y}.items():
+            floor = [(word, np.maximum(value, 0.125).tolist()) for word, value in setting]
+            assert density[agent] == pytest.approx(meant(floor, name)), (name, agent)
+        w = meant([(word, np.maximum(value, 0.25).tolist()) for word, value in weight], name)
+        if method == "dare_linear":
+            expected = meant(lam, name) * (w if adds else 1 / 2)
+            assert inner["scale"] * agent_weight == pytest.approx(expected), name
+        else:
+            assert inner["normalize"] is not adds, name
+            assert inner["zero_sign"] == "plus"
+            assert inner["scale"] * (agent_weight if adds else 1) == pytest.approx(
+                meant(lam, name) * (w if adds else 1)
+            )

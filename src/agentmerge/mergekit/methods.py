@@ -257,8 +257,8 @@ _INNER: dict[str, dict[str, Any]] = {
     "dare_ties": {"name": "ties", "density": 1.0, "zero_sign": "plus"},
 }
 KEPT = (
-    "all elements that are as large as the smallest kept one stay, too, in bfloat16 often dozens of a tensor, and one "
-    "or two more by counting"
+    "all elements that are as large as the smallest kept one stay, too, where mergekit keeps some of them; of agents "
+    "in bfloat16 that is from a few elements to percents of a tensor, and one or two more by counting"
 )
 DRAWN = "the elements to drop are drawn by another generator, addressed by `seed`"
 RESCALED = "kept elements are divided by density, as the paper does; mergekit scales each tensor to its old magnitude"
