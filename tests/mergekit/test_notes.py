@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+import agentmerge
 from agentmerge.errors import RecipeError
-from agentmerge.testing import write_checkpoint
+from agentmerge.testing import read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -310,17 +311,39 @@ def test_linear_without_a_base_reads_the_layers_of_its_first_model(convert: Conv
     assert convert(text).data["rules"]
 
 
-def test_sources_of_the_hub_are_folders_and_the_commands_fetch_them(convert: Convert) -> None:
+def test_sources_of_the_hub_are_fetched_to_where_they_are_looked_for(convert: Convert) -> None:
     models = "[{model: org/x@v1}, {model: hf-org/y@refs/pr/3}, {model: ./z}]"
     text = f"merge_method: ram\nbase_model: org/base\nmodels: {models}"
     conversion = convert(text)
-    assert conversion.data["agents"] == {"x": "org/x-v1", "y": "hf-org/y-refs-pr-3", "z": "./z"}
+    assert conversion.data["agents"] == {"x": "org/x@v1", "y": "hf-org/y@refs/pr/3", "z": "./z"}
     assert conversion.downloads == (
         "hf download org/base --local-dir org/base",
         "hf download org/x --revision v1 --local-dir org/x-v1",
         "hf download hf-org/y --revision refs/pr/3 --local-dir hf-org/y-refs-pr-3",
     )
     assert all(f"#   {command}" in conversion.yaml().splitlines() for command in conversion.downloads)
+
+
+def test_what_the_commands_fetched_is_merged_under_its_id(
+    convert: Convert, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, step in {"org/base": 0.0, "org/x-v1": 1.0}.items():
+        write_checkpoint(Path(folder), {"w": np.full(4, step, np.float32)}, config={})
+    conversion = convert("merge_method: ram\nbase_model: org/base\nmodels: [{model: org/x@v1}]")
+    assert conversion.downloads == ()
+    record = agentmerge.merge(conversion.data, "out")
+    assert read_checkpoint(Path("out"))["w"].tolist() == [1.0] * 4
+    assert record.recipe["agents"]["x"]["source"] == "org/x@v1"
+
+
+@pytest.mark.parametrize(
+    ("weight", "told"),
+    [("[0.25, 1]", True), ("[0.5, 0.5]", False), ("[{filter: mlp, value: [0, 1]}, {value: 1}]", False), ("0.5", False)],
+)
+def test_where_older_releases_had_another_value_it_is_told(convert: Convert, weight: str, *, told: bool) -> None:
+    text = f"merge_method: ties\nbase_model: b\nmodels: [{{model: x, parameters: {{weight: {weight}}}}}]"
+    assert said(convert(text + "\nparameters: {normalize: false}", 4), "0.0.6 and older") is told
 
 
 def test_a_folder_that_is_here_keeps_its_name_whatever_revision_is_asked_of_it(

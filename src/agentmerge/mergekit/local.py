@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import MergeError
 from agentmerge.files.documents import json_or_nothing
+from agentmerge.sources.hub import local_path
 from agentmerge.sources.opening import opened
 from agentmerge.tensors import MERGEABLE
 
@@ -21,7 +21,7 @@ OTHER_PARTS = ("vision", "audio", "image", "video", "speech", "code2wav", "talke
 
 def layers_of(model: str) -> int | None:
     """The number of layers in a checkpoint's config.json; None where there is none."""
-    return next(_layers_in(json_or_nothing(Path(model) / "config.json")), None)
+    return next(_layers_in(json_or_nothing(local_path(model) / "config.json")), None)
 
 
 def _layers_in(config: Mapping[str, Any]) -> Iterator[int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from agentmerge.mergekit.config import MergekitConfig, Slice, SliceModel
 from agentmerge.mergekit.methods import read_method
 from agentmerge.mergekit.models import read_model
-from agentmerge.mergekit.parameters import check_keys, checked, has_gradient
+from agentmerge.mergekit.parameters import check_keys, checked, has_gradient, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +26,13 @@ MODULE_KEYS = {"models", "slices", "parameters"}
 
 NEAREST = (
     "rules with `take`, which copy single tensors from one agent; the number and the order of layers stay the base's"
+)
+AFTER = ("model.norm.weight", "lm_head.weight")
+"""What stands after the layers."""
+OLD_GRADIENTS = (
+    "gradients: the last norm and the head have the first value, as everything outside of the layers has in mergekit "
+    "0.1.5; 0.0.6 and older gave them the last one. For a file that was made for those, add rules for *model.norm* and "
+    "lm_head*"
 )
 LAYERS_UNKNOWN = "a gradient runs over the layers of the model, whose number is not known."
 
@@ -229,6 +236,12 @@ def _usable(config: MergekitConfig, problems: Problems) -> MergekitConfig | None
         for where, setting in config.settings():
             if has_gradient(setting):
                 problems.refuse(where, setting, LAYERS_UNKNOWN, todo=todo)
+    if any(
+        value_at(setting, name, 0.0) != value_at(setting, name, 1.0)
+        for _, setting in config.settings()
+        for name in AFTER
+    ):
+        problems.note(OLD_GRADIENTS)
     if not config.models:
         problems.refuse("models", config.base, "there is no model beside the base, so nothing to merge.")
         return None

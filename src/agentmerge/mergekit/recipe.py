@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,11 @@ from agentmerge.mergekit.parameters import Problems
 from agentmerge.mergekit.reading import read_config
 from agentmerge.mergekit.rules import translation_of
 from agentmerge.recipe import Recipe
-from agentmerge.sources.hub import hub_id
+from agentmerge.sources.hub import hub_id, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from agentmerge.errors import Note
     from agentmerge.mergekit.config import MergekitConfig
@@ -42,7 +42,7 @@ class Conversion:
     data: dict[str, Any]
     notes: tuple[Note, ...]
     downloads: tuple[str, ...] = ()
-    """The commands that fetch its sources from the hub, to the folders that it names."""
+    """The commands that fetch its sources from the hub, to where they are looked for."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -81,9 +81,9 @@ def convert_mergekit(path: Path, layers: int | None = None) -> Conversion:
     problems.stop()
     if config is None or translation is None:
         raise RecipeError(f"{path}: no merge is left", where=Where(source=str(path)))
-    recipe, downloads = _fetched(_recipe(config, translation, names) | sections)
+    recipe = _recipe(config, translation, names) | sections
     Recipe.parse(recipe, f"{path}, converted")
-    return Conversion(path.name, recipe, tuple(problems.notes), downloads)
+    return Conversion(path.name, recipe, tuple(problems.notes), _downloads(config))
 
 
 def _recipe(config: MergekitConfig, translation: Translation, names: Mapping[str, str]) -> dict[str, Any]:
@@ -104,23 +104,10 @@ def _rule(method: str, rule: TensorRule, names: Mapping[str, str]) -> dict[str, 
     return {"tensors": rule.glob, **shaped(method, rule.settings, names, rule=True), **skipped}
 
 
-def _fetched(recipe: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The recipe with hub ids as the folders that they are downloaded to, and the commands that do it."""
-    commands: dict[str, None] = {}
-
-    def folder(source: str) -> str:
-        found = None if Path(source).exists() else hub_id(source)
-        if found is None:
-            return source
-        commands[found.command] = None
-        return found.folder
-
-    base = folder(recipe["base"])
-    agents = {
-        name: {**agent, "source": folder(agent["source"])} if isinstance(agent, dict) else folder(agent)
-        for name, agent in recipe["agents"].items()
-    }
-    return {**recipe, "base": base, "agents": agents}, tuple(commands)
+def _downloads(config: MergekitConfig) -> tuple[str, ...]:
+    """The commands that fetch what is no folder here, to where it is looked for."""
+    found = (hub_id(model) for model in (config.base, *config.models) if not local_path(model).exists())
+    return tuple(dict.fromkeys(model.command for model in found if model is not None))
 
 
 def _dumped(data: dict[str, Any], *, flow: bool) -> str:

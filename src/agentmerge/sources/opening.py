@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from agentmerge.errors import Role, SourceError, SourceNotFoundError, Where, about, shortened
@@ -16,12 +15,13 @@ from agentmerge.files.header import CONVERT
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
 from agentmerge.sources.folder import FolderWeights
-from agentmerge.sources.hub import hub_id
+from agentmerge.sources.hub import hub_id, local_path
 from agentmerge.sources.index import Choice, choose
 from agentmerge.sources.source import Folder, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 ADAPTER = "adapter_model.safetensors"
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
@@ -84,7 +84,7 @@ def opened(role: Role | None, text: str, base: Source | None = None) -> Iterator
 
 
 def _request(role: Role | None, text: str, base: Source | None) -> Request:
-    path = Path(text)
+    path = local_path(text)
     exists = bool(text) and path.exists()
     folder = exists and path.is_dir()
     names = tuple(sorted(e.name for e in path.iterdir() if not e.name.startswith("."))) if folder else None
