@@ -158,3 +158,20 @@ def test_dare_around_ties_that_adds_still_adds_where_a_rule_scales_it(tmp_path: 
     out = read_checkpoint(tmp_path / "out")
     assert np.unique(out["mlp.w"]).tolist() == [0.5]
     assert np.unique(out["v"]).tolist() == [0.25]
+
+
+def test_check_and_merge_tell_once_a_rule_that_does_not_fit_what_another_made(tmp_path: Path) -> None:
+    sources = {}
+    for name, step in {"base": 0, "code": 1, "tool": 2}.items():
+        sources[name] = str(write_checkpoint(tmp_path / name, {"w": np.full(4, step, np.float32)}, config={}))
+    recipe = {"base": sources.pop("base"), "agents": sources, "method": DARE}
+    rules = [{"tensors": "*", "then": "ram_plus"}, {"tensors": "w", "then": {"density": 0.3}}]
+    agentmerge.check({**recipe, "rules": [{"tensors": "v", "then": "ram_plus"}, rules[1]]})
+    found = [f for f in agentmerge.check({**recipe, "rules": rules}).findings if f.severity == "error"]
+    with pytest.raises(RecipeError) as raised:
+        agentmerge.merge({**recipe, "rules": rules}, tmp_path / "out")
+    assert [finding.found for finding in found] == [p.found.rstrip(".") for p in raised.value.problems]
+    assert len(found) == 1
+    assert (
+        "rules.1: does not fit w as the rules before it left it: rules.1.then.density: unknown field" in found[0].found
+    )
