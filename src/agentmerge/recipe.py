@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import (
     BeforeValidator,
     ByteSize,
-    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     SerializeAsAny,
@@ -22,11 +21,12 @@ from pydantic import (
     model_validator,
 )
 
-from agentmerge.errors import Problem, RecipeError, Where, did_you_mean, problems_of
+from agentmerge.errors import RecipeError, Where, did_you_mean, problems_of
 from agentmerge.files.documents import parse_yaml
 from agentmerge.frozen import Settings
 from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
+from agentmerge.rule import Rule, check_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 OUTPUT_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 """Recipe spelling to safetensors spelling; "base" means each tensor's own dtype."""
 
+CONVERT = "agentmerge convert {} --out recipe.yaml"
+"""How a recipe is made of a mergekit configuration."""
+
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
-
-
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
 
 
 def _whole_size(value: Any) -> Any:
@@ -60,36 +59,6 @@ class AgentSource(Settings):
     """Its coefficient."""
     importance: str | None = None
     """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
-
-
-class Rule(Settings):
-    """Other settings for the tensors a glob matches; later rules win."""
-
-    model_config = ConfigDict(extra="allow")
-
-    tensors: str = Field(min_length=1)
-    """A glob that tensor names are compared with, such as `*.mlp.*`."""
-    take: str | None = None
-    """The tensor is copied from here: base, or an agent's name."""
-    skip: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
-    """Agents that count as unchanged here."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings of the method that this rule replaces."""
-        return dict(self.model_extra or {})
-
-    def applied_to(self, method: MergeMethod, where: str = "rule") -> MergeMethod:
-        """The method with this rule's settings in place of its own.
-
-        Raises:
-            RecipeError: an unknown setting or a value out of range, with its path.
-        """
-        known = {*type(method).model_fields, *Rule.model_fields} - {"name"}
-        unknown = [field for field in self.settings if field not in known]
-        if unknown:
-            raise RecipeError(*(_unknown_field(f"{where}.{field}", field, known) for field in unknown))
-        return method.varied(self.settings, where) if self.settings else method
 
 
 class Inputs(Settings):
@@ -190,7 +159,7 @@ class Recipe(Settings):
                 _check_name(f"rules.{i}.take", rule.take, ("base", *self.agents))
             for name in rule.skip:
                 _check_name(f"rules.{i}.skip", name, self.agents)
-            rule.applied_to(self.method, f"rules.{i}").bind(self.context)
+        check_rules(self.rules, self.method, self.context)
         return self
 
     @model_validator(mode="after")
@@ -214,6 +183,11 @@ class Recipe(Settings):
                 f"{where}: expected a mapping with base, agents and method, found {data!r:.80}.",
                 where=Where(path=where),
             )
+        if "merge_method" in data:
+            found = f"{where}: this is a mergekit configuration (it has merge_method)"
+            name = where if Path(where).exists() else "CONFIG.yml"
+            todo = f"Turn it into one first: {CONVERT.format(name)}"
+            raise RecipeError(found, expected="a recipe", todo=todo, where=Where(path=where))
         try:
             recipe = cls.model_validate(data)
         except ValidationError as error:
@@ -231,7 +205,9 @@ class Recipe(Settings):
         return cls.parse(read_yaml(Path(path)), str(path), Path(path))
 
     def with_method(self, settings: dict[str, Any]) -> Recipe:
-        """This recipe with some of its method's settings replaced.
+        """This recipe with some of its method's settings changed, as a rule changes them.
+
+        "then.density" is the density of the inner method, "density.code" that of the agent.
 
         Raises:
             RecipeError: an unknown setting or a value out of range; the name, which brings settings of its own.
@@ -239,8 +215,8 @@ class Recipe(Settings):
         if "name" in settings:
             found = "method.name: is no setting, as every method has its own"
             raise RecipeError(found, todo="Write a recipe for each.", where=Where(path="method.name"))
-        data = {**self.dump(), "method": {**self.method.model_dump(mode="json"), **settings}}
-        return Recipe.parse(data, file=self.file)
+        method = self.method.varied(nested(settings)).model_dump(mode="json")
+        return Recipe.parse({**self.dump(), "method": method}, file=self.file)
 
     def dump(self) -> dict[str, Any]:
         """The recipe as plain data that `parse` reads back."""
@@ -265,6 +241,20 @@ class Recipe(Settings):
         return tuple(sorted(self.agents))
 
 
+def nested(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their paths as mappings within each other: {"then.density": 0.5} is {"then": {"density": 0.5}}."""
+    found: dict[str, Any] = {}
+    for path, value in settings.items():
+        *outer, last = path.split(".")
+        place = found
+        for name in outer:
+            held = place.get(name, {})
+            place[name] = held if isinstance(held, dict) else {"name": held}  # an inner method by its name alone
+            place = place[name]
+        place[last] = value
+    return found
+
+
 def read_yaml(path: Path) -> Any:
     """One YAML document; a key that stands twice is an error, not a silent overwrite."""
     where = Where(path=str(path))
@@ -277,7 +267,8 @@ def read_yaml(path: Path) -> Any:
     try:
         return parse_yaml(text)
     except ValueError as error:
-        raise RecipeError(f"{path}: not valid YAML: {error}", where=where) from None
+        todo = f"It holds what mergekit reads: {CONVERT.format(path)}" if "merge_method:" in text else ""
+        raise RecipeError(f"{path}: not valid YAML: {error}", todo=todo, where=where) from None
 
 
 def _known_fields(data: dict[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -293,7 +284,3 @@ def _check_name(path: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
         hint = did_you_mean(name, known).strip()
         raise RecipeError(f"{path}: no agent '{name}'", todo=hint, where=Where(path=path))
-
-
-def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:
-    return Problem(f"{path}: unknown field", todo=did_you_mean(field, known).strip(), where=Where(path=path))

@@ -65,3 +65,34 @@ def test_what_has_no_equal_is_one_calm_message(run, config):
     assert (ran.code, ran.out) == (2, "")
     assert "merge_method: found slerp; this method is not here. Nearest: `linear`" in ran.err
     assert run("convert", str(config.parent / "none.yml")).code == 2
+
+
+@pytest.mark.parametrize("command", [["merge", "--out", "o"], ["check"], ["probe"]], ids=" ".join)
+def test_a_configuration_given_to_another_command_names_this_one(run, config, command):
+    ran = run(command[0], str(config), *command[1:])
+    assert ran.code == 2
+    assert "this is a mergekit configuration" in ran.err
+    assert f"agentmerge convert {config} --out recipe.yaml" in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_several_configurations_given_to_merge_name_this_one_too(run, config):
+    config.write_text(f"{TEXT}---\n{TEXT}")
+    ran = run("merge", str(config), "--out", "o")
+    assert "it holds 2 documents (---), expected one" in ran.err
+    assert "agentmerge convert" in ran.err
+
+
+def test_what_has_to_be_fetched_is_said_on_stderr(run, config, tmp_path):
+    ran = run("convert", str(config), "--out", str(tmp_path / "recipe.yaml"))
+    assert "\nhf download org/base --local-dir org/base\nhf download org/x --local-dir org/x\n" in ran.err
+    told = json.loads(run("convert", str(config), "--json", "--quiet").out)
+    assert told["downloads"][0] == "hf download org/base --local-dir org/base"
+
+
+def test_a_refusal_is_told_first_and_the_warnings_behind_it(run, config):
+    config.write_text(TEXT.replace("0.5", "0") + "chat_template: auto\n")
+    lines = run("convert", str(config)).err.splitlines()
+    assert lines[0].startswith("RecipeError: ")
+    assert any(line.startswith("warning: chat_template: auto is left out") for line in lines[1:])
+    assert len(run("convert", str(config), "--quiet").err.splitlines()) == 1

@@ -1,5 +1,6 @@
 """Filters, gradients and slices become rules that say the same of every tensor."""
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -107,7 +108,7 @@ def test_weight_zero_for_all_takes_the_base(convert):
         assert found == ((0.5, 1.0, set()) if part(name, "mlp") else None), name
 
 
-def test_a_gradient_runs_over_the_layers_from_the_embeddings_to_the_head(convert):
+def test_a_gradient_runs_over_the_layers_and_what_stands_outside_has_its_first_value(convert):
     text = """
     merge_method: ties
     base_model: b
@@ -116,7 +117,7 @@ def test_a_gradient_runs_over_the_layers_from_the_embeddings_to_the_head(convert
     """
     densities = {0: 0.2, 1: 0.6, 2: 0.7, 3: 0.5}
     for name, (density, _, _) in told(convert(text, layers=LAYERS)).items():
-        layer = next((i for i in densities if part(name, f"layers.{i}.")), 0 if part(name, "embed") else 3)
+        layer = next((i for i in densities if part(name, f"layers.{i}.")), 0)
         assert density == pytest.approx(densities[layer]), name
 
 
@@ -142,7 +143,7 @@ def test_the_number_of_layers_comes_from_a_local_base(convert, tmp_path):
     parameters: {{weight: 1, density: [0.25, 1.0]}}
     """
     globs = {rule["tensors"]: rule["density"] for rule in convert(text).data["rules"]}
-    assert globs == {"*layers.0.*": 0.25, "*embed*": 0.25}
+    assert globs == {"*layers.1.*": 1.0}
 
 
 def test_one_slice_of_all_layers_is_the_same_as_whole_models(convert):
@@ -198,7 +199,7 @@ def test_layers_that_are_alike_share_one_rule(convert):
     """
     conversion = convert(text, layers=30)
     assert {"tensors": "*layers.*mlp*", "skip": ["y"]} in conversion.data["rules"]
-    assert len(conversion.data["rules"]) == 29 + 2
+    assert len(conversion.data["rules"]) == 29 + 1
     for name, (_, _, skip) in told(conversion).items():
         assert skip == ({"y"} if part(name, "mlp") else set())
 
@@ -240,7 +241,7 @@ SETTING = st.lists(st.tuples(FILTERS, st.sampled_from([0.0, 0.25, 0.5, 1.0, [0.5
 
 def meant(setting, name):
     """What mergekit takes for a tensor: the first filter that fits, interpolated over four layers; else 1."""
-    layer = int(name.split(".")[2]) if "layers" in name else (0 if "embed" in name else LAYERS - 1)
+    layer = int(name.split(".")[2]) if "layers" in name else 0
     for word, value in setting:
         if word == "*" or word in name:
             low, high = value if isinstance(value, list) else (value, value)
@@ -274,3 +275,53 @@ def test_a_conversion_is_exact_for_every_tensor_or_refused(convert, x, y, densit
             factor = 0.0 if agent in skip else scale * weights[agent]["weight"]
             assert factor == pytest.approx(meant(lam, name) * meant(setting, name)), (name, agent)
         assert kept is None or kept == pytest.approx(meant(density, name)), name
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    method=st.sampled_from(["ties", "dare_ties", "dare_linear"]),
+    x=SETTING,
+    y=SETTING,
+    weight=SETTING,
+    lam=SETTING,
+    normalize=st.sampled_from([None, False, True]),
+)
+def test_what_a_rule_changes_of_an_inner_method_leaves_the_rest_of_it(convert, method, x, y, weight, lam, normalize):
+    """Densities of each agent, a weight of both, and whatever else the inner method was given."""
+
+    def written(setting, floor=0.0):
+        entries = [{"filter": word, "value": np.maximum(value, floor).tolist()} for word, value in setting]
+        return [*entries, {"value": 1.0}]
+
+    config = {
+        "merge_method": method,
+        "base_model": "b",
+        "models": [
+            {"model": "x", "parameters": {"density": written(x, 0.125)}},
+            {"model": "y", "parameters": {"density": written(y, 0.125)}},
+        ],
+        "parameters": {"weight": written(weight, 0.25), "lambda": written(lam)},
+    }
+    if normalize is not None:
+        config["parameters"]["normalize"] = normalize
+    conversion = convert(yaml.safe_dump(config), layers=LAYERS)
+    recipe = Recipe.parse(conversion.data)
+    rules, adds = Rules(recipe), not (method == "ties" if normalize is None else normalize)
+    agent_weight = recipe.agents["x"].weight
+    for name in NAMES:
+        found = rules.decide(name).method.model_dump()
+        inner = found if method == "ties" else found["then"]
+        density = found["density"] if isinstance(found["density"], dict) else dict.fromkeys("xy", found["density"])
+        for agent, setting in {"x": x, "y": y}.items():
+            floor = [(word, np.maximum(value, 0.125).tolist()) for word, value in setting]
+            assert density[agent] == pytest.approx(meant(floor, name)), (name, agent)
+        w = meant([(word, np.maximum(value, 0.25).tolist()) for word, value in weight], name)
+        if method == "dare_linear":
+            expected = meant(lam, name) * (w if adds else 1 / 2)
+            assert inner["scale"] * agent_weight == pytest.approx(expected), name
+        else:
+            assert inner["normalize"] is not adds, name
+            assert inner["zero_sign"] == "plus"
+            assert inner["scale"] * (agent_weight if adds else 1) == pytest.approx(
+                meant(lam, name) * (w if adds else 1)
+            )

@@ -103,6 +103,27 @@ def test_a_path_that_exists_wins_over_an_id(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("org/model@v1", "org/model-v1"),
+        ("hf://org/model", "org/model"),
+        ("org/model@refs/pr/3", "org/model-refs-pr-3"),
+    ],
+)
+def test_an_id_is_found_in_the_folder_that_it_is_downloaded_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = hub_id(text)
+    assert found is not None
+    assert found.command.endswith(f"--local-dir {folder}")
+    write_checkpoint(tmp_path / folder, TENSORS)
+    with opened(BASE, text) as source:
+        assert list(source.specs) == ["a"]
+        assert (source.text, source.folder.path.name) == (text, folder.rpartition("/")[2])
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("org/name", HubId("org/name")),

@@ -69,7 +69,8 @@ def _ended_by_line() -> Iterator[None]:
     try:
         yield
     except MergeError as error:
-        _end(2, f"{type(error).__name__}: {error}")
+        notes = [f"warning: {note}" for note in getattr(error, "__notes__", ())]
+        _end(2, "\n".join([f"{type(error).__name__}: {error}", *notes]))
     except Unprinted as error:
         _end(0 if error.unread and error.whole else 2, _unprinted(error))
     except Stopped as error:

@@ -29,7 +29,7 @@ def build_recipe(
         values: by path, such as "output.dtype"; each replaces the file's, None was not given.
         agents: "name=source" each; replace the file's agents when given.
         method: a name; replaces the file's method and its settings.
-        settings: "field=value" each; replace single settings of the method.
+        settings: "field=value" each; replace single settings of the method. "then.field" is one of its inner method.
 
     Raises:
         RecipeError: with the path of what is wrong.
@@ -44,15 +44,18 @@ def build_recipe(
         raise RecipeError("Nothing to merge: give a recipe file, or --base SOURCE and --agent NAME=SOURCE.")
     if agents:
         data["agents"] = _pairs(agents, "--agent", "NAME=SOURCE")
+    given = _pairs(settings or (), "--set", "FIELD=VALUE")
+    inner = {path: given.pop(path) for path in list(given) if "." in path}
     chosen = method or data.get("method", METHOD)
     chosen = {"name": chosen} if isinstance(chosen, str) else chosen
     if isinstance(chosen, dict):
-        chosen = {**chosen, **_pairs(settings or (), "--set", "FIELD=VALUE")}
+        chosen = {**chosen, **given}
     data["method"] = chosen
     for path, value in values.items():
         if value is not None:
             _put(data, path, value)
-    return Recipe.parse(data, str(file) if file is not None else "options", file)
+    recipe = Recipe.parse(data, str(file) if file is not None else "options", file)
+    return recipe.with_method(inner) if inner else recipe
 
 
 def parse_sweep(text: str) -> tuple[str, list[str]]:

@@ -80,7 +80,10 @@ def reader_of(recipe: Recipe) -> Callable[[str, str], bool]:
     decide = cache(Rules(recipe).decide)
 
     def reads(tensor: str, agent: str) -> bool:
-        decision = decide(tensor)
+        try:
+            decision = decide(tensor)
+        except RecipeError:  # of the recipe, not of this agent: `plan_of` tells it once
+            return True
         return agent not in decision.skip and decision.take in (None, agent)
 
     return reads

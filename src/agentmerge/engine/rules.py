@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
+
+from agentmerge.errors import RecipeError, Where
 
 if TYPE_CHECKING:
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
+    from agentmerge.rule import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,20 @@ class Rules:
             if not fnmatchcase(tensor, rule.tensors):
                 continue
             self._matched.add(i)
-            method, skip = rule.applied_to(method, f"rules.{i}"), skip | frozenset(rule.skip)
+            method = self._applied(rule, i, method, tensor)
+            skip |= frozenset(rule.skip)
             if rule.take is not None or rule.settings:
                 take = rule.take
                 reason = f"rules.{i} takes it from {rule.take!r}" if take else ""
         return Decision(method, take, skip, reason)
+
+    def _applied(self, rule: Rule, i: int, method: MergeMethod, tensor: str) -> MergeMethod:
+        """A rule that fits the recipe's method may not fit what an earlier one made of it: another inner method."""
+        try:
+            return rule.applied_to(method, f"rules.{i}").bind(replace(self._recipe.context, where=f"rules.{i}"))
+        except RecipeError as error:
+            found = f"rules.{i}: does not fit {tensor} as the rules before it left it: {error}"
+            raise RecipeError(found, where=Where(tensor=tensor)) from error
 
     def unused(self) -> list[str]:
         """The globs that matched nothing so far."""

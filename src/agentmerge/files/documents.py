@@ -147,8 +147,20 @@ def parse_yaml(text: str) -> Any:
     Raises:
         ValueError: it is no such document.
     """
+    documents = parse_documents(text)
+    if len(documents) > 1:
+        raise ValueError(f"it holds {len(documents)} documents (---), expected one")
+    return documents[0] if documents else None
+
+
+def parse_documents(text: str) -> list[Any]:
+    """Every YAML document of a text that holds something; as strict as `parse_yaml`.
+
+    Raises:
+        ValueError: one of them is no such document.
+    """
     try:
-        return yaml.load(text, _Loader)
+        return [found for found in yaml.load_all(text, _Loader) if found is not None]
     except PARSER_ERRORS as error:
         raise ValueError(str(error)) from None
 

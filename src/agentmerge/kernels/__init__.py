@@ -96,13 +96,13 @@ class Backend(Protocol):
             out: float32 [n], written, up to the next multiple of `arguments.WIDTH` elements.
         """
 
-    def drop(self, stack: Stack, keys: Sequence[tuple[int, int]], density: float) -> Array:
+    def drop(self, stack: Stack, keys: Sequence[tuple[int, int]], densities: Sequence[float]) -> Array:
         """methods.dare.dropped: task vectors dropped and rescaled, float32 [agents, n].
 
         Args:
             stack: whose task vectors.
             keys: Philox key of every agent's draws.
-            density: kept fraction, (0, 1].
+            densities: kept fraction of every agent's, (0, 1].
         """
 
     def count(self, stack: Stack, threshold: float, key: int) -> tuple[Array, Array, Array, Array, Array]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import RecipeError, Where, did_you_mean
+from agentmerge.errors import did_you_mean
 from agentmerge.mergekit.parameters import READ
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from agentmerge.mergekit.config import MergekitConfig
     from agentmerge.mergekit.parameters import Problems
@@ -42,8 +42,12 @@ NEAREST_METHOD = {
 }
 """mergekit's methods that are not here, and what comes nearest."""
 
-MIXTURE_KEYS = ("experts", "gate_mode", "experts_per_token", "shared_experts", "positive_prompts")
-"""Keys of a mergekit-moe configuration."""
+LINEAR_BASE = (
+    "linear: the base has no weight, so it is the agents' common ancestor and nothing else; mergekit 0.1.5 stops here"
+)
+
+Settings = dict[str, Any]
+"""Of our method, by its own names; a density is a number, or one for each model."""
 
 
 @dataclass(frozen=True)
@@ -51,37 +55,24 @@ class Mix:
     """How one tensor is merged."""
 
     weights: dict[str, float]
-    """By model, the base left out."""
-    settings: dict[str, float]
-    """Of our method, by its own names; "scale" multiplies the weighted task vectors."""
+    """By model, the base left out, and so is a model that lacks one."""
+    settings: Settings
+    """"scale" multiplies the weighted task vectors."""
 
 
-def read_method(data: Any, problems: Problems) -> str:
-    """The method that a configuration names.
-
-    Raises:
-        RecipeError: it has no equal here, or the data are no such configuration.
-    """
-    file = problems.file
-    if not isinstance(data, dict):
-        expected = "a mergekit configuration with merge_method"
-        raise RecipeError(f"{file}: expected {expected}, found {data!r:.80}.", where=Where(source=file))
-    for key in MIXTURE_KEYS:
-        if key in data:
-            why = "it builds a mixture of experts, which is not here."
-            problems.refuse(key, data[key], why, nearest="merge the agents instead")
-            problems.stop()
+def read_method(data: Mapping[str, Any], problems: Problems) -> str:
+    """The method that a configuration names; "", and told, where it has no equal here."""
     method = data.get("merge_method")
     if method is None:
-        missing = f"{file}: merge_method: missing."
-        raise RecipeError(missing, todo="Is this a mergekit configuration?", where=Where(source=file))
-    if method not in METHODS:
-        nearest = NEAREST_METHOD.get(str(method), "")
-        why = "this method is not here." if nearest else "no method of that name."
-        hint = did_you_mean(str(method), METHODS).strip()
-        problems.refuse("merge_method", method, why, todo=hint, nearest=nearest)
-        problems.stop()
-    return str(method)
+        problems.lack("merge_method", "Is this a mergekit configuration?")
+        return ""
+    if method in METHODS:
+        return str(method)
+    nearest = NEAREST_METHOD.get(str(method), "")
+    why = "this method is not here." if nearest else "no method of that name."
+    hint = did_you_mean(str(method), METHODS).strip()
+    problems.refuse("merge_method", method, why, todo=hint, nearest=nearest)
+    return ""
 
 
 def mix(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
@@ -93,22 +84,31 @@ def _linear(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
     weights = _weights(config, tensor, problems)
     own = config.value("weight", tensor, config.base)
     if own is None and not config.base_given:
-        problems.refuse("parameters.weight", f"nothing for {config.base}", "linear needs a weight for every model.")
+        first = config.slices[0].models[0].where
+        why = "linear needs a weight for every model."
+        problems.refuse(f"{first}.parameters.weight", f"nothing for {config.base}", why, todo="Add one.")
     elif own is None:
-        problems.note("linear: the base has no weight, so it is the agents' common ancestor and nothing else")
+        problems.note(LINEAR_BASE)
     total = sum(weights.values()) + (own or 0.0)
     if _or(config.value("normalize", tensor), 1.0):
         if total == 0:
-            problems.refuse("parameters.weight", "0 in all", "the weights of a mean can't add up to 0.")
+            problems.refuse(_where(config, "weight", tensor), "0 in all", "the weights of a mean can't add up to 0.")
         return Mix(weights, {"scale": 1 / (total or 1.0)})
     if not isclose(total, 1, rel_tol=1e-9):
         problems.refuse(
-            "parameters.normalize",
+            _where(config, "normalize", tensor),
             f"false and weights that add up to {total:g}",
             "the base itself would be multiplied by that sum.",
             nearest="normalize: true, or weights that add up to 1",
         )
     return Mix(weights, {"scale": 1.0})
+
+
+def _where(config: MergekitConfig, name: str, tensor: str) -> str:
+    """The path of the setting that gives a parameter; that of the top where several do."""
+    models = [None] if name == "normalize" else [config.base, *config.models]
+    places = {found.where for model in models if (found := config.found(name, tensor, model))}
+    return next(iter(places)) if len(places) == 1 else f"parameters.{name}"
 
 
 def _task_arithmetic(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
@@ -120,30 +120,52 @@ def _task_arithmetic(config: MergekitConfig, tensor: str, problems: Problems) ->
 
 def _ties(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
     weights = _weights(config, tensor, problems)
-    density = _density(config, tensor, weights, problems)
-    if config.value("rescale", tensor) and density < 1:
+    densities = _densities(config, tensor, problems)
+    trims = min(densities.values(), default=1.0) < 1
+    if trims:
+        problems.note(f"ties: {KEPT}")
+    rescale = config.found("rescale", tensor)
+    if rescale and rescale.value and trims:
         why = "`ties` does not rescale what it keeps."
         nearest = "rescale: false and a lambda of your choice, which is `scale`"
-        problems.refuse("parameters.rescale", "true", why, nearest=nearest)
+        problems.refuse(rescale.where, "true", why, nearest=nearest)
     normalize = _normalize(config, tensor, default=True)
+    density = _one_or_each(densities, weights)
     return Mix(weights, {"density": density, "scale": _scale(config, tensor), "normalize": normalize})
 
 
 def _dare_linear(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
     inner = _task_arithmetic(config, tensor, problems)
-    return _dropped(config, tensor, inner.weights, inner.settings["scale"], problems)
+    return _dropped(config, tensor, inner, problems)
 
 
 def _dare_ties(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
-    found = _dropped(config, tensor, _weights(config, tensor, problems), _scale(config, tensor), problems)
-    return Mix(found.weights, {**found.settings, "normalize": _normalize(config, tensor, default=False)})
+    normalize = _normalize(config, tensor, default=False)
+    inner = Mix(_weights(config, tensor, problems), {"scale": _scale(config, tensor), "normalize": normalize})
+    return _dropped(config, tensor, inner, problems)
 
 
-def _dropped(config: MergekitConfig, tensor: str, weights: dict[str, float], scale: float, problems: Problems) -> Mix:
-    """Both inner methods are linear in a common factor: `scale` takes back a rescale that mergekit leaves out."""
-    density = _density(config, tensor, weights, problems)
-    kept = density if config.value("rescale", tensor) == 0 else 1.0
-    return Mix(weights, {"density": density, "scale": scale * kept})
+def _dropped(config: MergekitConfig, tensor: str, inner: Mix, problems: Problems) -> Mix:
+    """Drop before the inner merge, which is linear in a factor of all its agents, and where it adds in one of each.
+
+    `scale`, or the weights, take back a rescale that mergekit leaves out.
+    """
+    densities = _densities(config, tensor, problems)
+    density, rescale = _one_or_each(densities, inner.weights), config.found("rescale", tensor)
+    if min(densities.values(), default=1.0) < 1:
+        problems.note(f"{config.method}: {DRAWN}")
+    if rescale is None or rescale.value:
+        if min(densities.values(), default=1.0) < 1:
+            problems.note(f"{config.method}: {RESCALED}")
+        return Mix(inner.weights, {**inner.settings, "density": density})
+    if not isinstance(density, dict):
+        return Mix(inner.weights, {**inner.settings, "density": density, "scale": inner.settings["scale"] * density})
+    if inner.settings.get("normalize"):
+        why = "the mean of the agents that agree would weigh them by their densities."
+        nearest = "one density for every model, or normalize: false"
+        problems.refuse(rescale.where, "false beside several densities and normalize", why, nearest=nearest)
+    weights = {model: weight * densities[model] for model, weight in inner.weights.items()}
+    return Mix(weights, {**inner.settings, "density": density})
 
 
 def _ram(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
@@ -169,32 +191,40 @@ _MIXES: dict[str, Callable[[MergekitConfig, str, Problems], Mix]] = {
 
 
 def _weights(config: MergekitConfig, tensor: str, problems: Problems) -> dict[str, float]:
+    """By model, 0 where it takes no part; one that lacks a weight is told and left out."""
     weights = {}
     for model in config.models:
-        found = config.value("weight", tensor, model) if config.takes_part(model, tensor) else 0.0
-        if found is None:
+        entry = config.entry_of(model, tensor)
+        found = config.value("weight", tensor, model) if entry else 0.0
+        if found is not None:
+            weights[model] = found
+        elif entry is not None:
             why = f"{config.method} needs a weight for every model and tensor."
-            problems.refuse("parameters.weight", f"nothing for {model}", why, todo="Add one.")
-        weights[model] = found or 0.0
+            problems.refuse(f"{entry.where}.parameters.weight", f"nothing for {model}", why, todo="Add one.")
     return weights
 
 
 def _ones(config: MergekitConfig, tensor: str) -> dict[str, float]:
-    return {model: float(config.takes_part(model, tensor)) for model in config.models}
+    return {model: float(config.entry_of(model, tensor) is not None) for model in config.models}
 
 
-def _density(config: MergekitConfig, tensor: str, weights: dict[str, float], problems: Problems) -> float:
-    found = {model: _or(config.value("density", tensor, model), 1.0) for model, weight in weights.items() if weight}
-    density = min(next(iter(found.values()), 1.0), 1.0)
-    if len(set(found.values())) > 1:
-        shown = ", ".join(f"{model} {value:g}" for model, value in found.items())
-        why = "all agents have one density here; it may differ from tensor to tensor only."
-        problems.refuse("parameters.density", shown, why, nearest="the same density for every model")
-    if density <= 0:
-        nearest = "weight 0, which leaves the base"
-        problems.refuse("parameters.density", f"{density:g}", "nothing would be kept.", nearest=nearest)
-        return 1.0
-    return density
+def _densities(config: MergekitConfig, tensor: str, problems: Problems) -> dict[str, float]:
+    """By model, 1 where it is not said; one that would keep nothing is told and counts as 1."""
+    densities = {}
+    for model in config.models:
+        found = config.found("density", tensor, model)
+        densities[model] = 1.0 if found is None else min(found.value, 1.0)
+        if found is not None and found.value <= 0:
+            nearest = "weight 0, which leaves the base"
+            problems.refuse(found.where, f"{found.value:g}", "nothing would be kept.", nearest=nearest)
+            densities[model] = 1.0
+    return densities
+
+
+def _one_or_each(densities: dict[str, float], weights: dict[str, float]) -> float | dict[str, float]:
+    """The density that all agents with a weight share; else that of every agent."""
+    shared = {densities[model] for model, weight in weights.items() if weight}
+    return densities if len(shared) > 1 else next(iter(shared), 1.0)
 
 
 def _scale(config: MergekitConfig, tensor: str) -> float:
@@ -226,22 +256,31 @@ _INNER: dict[str, dict[str, Any]] = {
     "dare_linear": {"name": "task_arithmetic"},
     "dare_ties": {"name": "ties", "density": 1.0, "zero_sign": "plus"},
 }
-_DRAWN = "the elements to drop are drawn by another generator, addressed by `seed`"
-_RESCALED = "kept elements are divided by density, as the paper does; mergekit scales each tensor to its old magnitude"
-DIFFERENT = {
-    "ties": ("one or two elements more of each tensor are kept, and all that equal the last of them in magnitude",),
-    "dare_linear": (_DRAWN, _RESCALED),
-    "dare_ties": (_DRAWN, _RESCALED),
-}
-"""What differs from mergekit in a method that is otherwise the same."""
+KEPT = (
+    "all elements that are as large as the smallest kept one stay, too, where mergekit keeps some of them; of agents "
+    "in bfloat16 that is from a few elements to percents of a tensor, and one or two more by counting"
+)
+DRAWN = "the elements to drop are drawn by another generator, addressed by `seed`"
+RESCALED = "kept elements are divided by density, as the paper does; mergekit scales each tensor to its old magnitude"
 
 
-def shaped(method: str, settings: dict[str, float]) -> dict[str, Any]:
-    """Settings where our method has them: those of an inner method under `then`, which a rule replaces whole."""
-    values: dict[str, Any] = dict(settings)
+def shaped(method: str, settings: Settings, names: Mapping[str, str], *, rule: bool = False) -> dict[str, Any]:
+    """Settings where our method has them.
+
+    Args:
+        method: mergekit's.
+        settings: of ours.
+        names: of the agents, by model.
+        rule: whether they stand in a rule, which keeps what it does not name of an inner method.
+    """
+    values = dict(settings)
     if "normalize" in values:
         values["normalize"] = bool(values["normalize"])
-    if method not in _INNER or "scale" not in values:
+    if isinstance(values.get("density"), dict):
+        values["density"] = {names[model]: density for model, density in values["density"].items()}
+    if method not in _INNER:
         return values
     inner = {name: values.pop(name) for name in ("scale", "normalize") if name in values}
-    return {**values, "then": {**_INNER[method], **inner}}
+    if rule:
+        return {**values, "then": inner} if inner else values
+    return {"density": values.pop("density", 1.0), **values, "then": {**_INNER[method], **inner}}

@@ -8,13 +8,14 @@ is a part of the tensor's name counts ("*" or no filter is every tensor); where 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import Note, Problem, RecipeError, Where, did_you_mean
+from agentmerge.errors import Note, Problem, RecipeError, Where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 READ: Mapping[str, frozenset[str]] = {
     "linear": frozenset({"weight", "normalize"}),
@@ -33,6 +34,12 @@ OF_MODELS = ("weight", "density")
 KNOWN = frozenset().union(*READ.values(), {"int8_mask", "gamma", "t", "select_topk", "filter_wise"})
 """Parameters of any of mergekit's methods that may stand in a configuration of another."""
 
+OUTSIDE = ("dtype", "out_dtype", "tokenizer_source", "base_model", "merge_method")
+"""Keys of the top that people write among the parameters, where mergekit ignores them."""
+
+NEARLY = 0.75
+"""How alike two words are, 0 to 1, of which one is taken for the other misspelt."""
+
 
 @dataclass
 class Problems:
@@ -45,7 +52,7 @@ class Problems:
     def refuse(
         self, key: str, value: object, why: str = "", *, expected: str = "", todo: str = "", nearest: str = ""
     ) -> None:
-        """Add a problem.
+        """Add a problem, once.
 
         Args:
             key: the path of the field.
@@ -57,7 +64,14 @@ class Problems:
         """
         found = f"{self.file}: {key}: found {value if isinstance(value, str) else repr(value):.160};"
         todo = f"Nearest: {nearest}." if nearest else todo
-        self.problems.append(Problem(f"{found} {why}".rstrip(), expected, todo, Where(source=self.file, path=key)))
+        problem = Problem(f"{found} {why}".rstrip(), expected, todo, Where(source=self.file, path=key))
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def lack(self, key: str, todo: str) -> None:
+        """Add a field that must be there."""
+        where = Where(source=self.file, path=key)
+        self.problems.append(Problem(f"{self.file}: {key}: missing", todo=todo, where=where))
 
     def note(self, found: str) -> None:
         """Add once what is different here, or left out without harm."""
@@ -65,27 +79,53 @@ class Problems:
         if note not in self.notes:
             self.notes.append(note)
 
+    def about(self, path: str) -> bool:
+        """Whether there is a problem with a field or with one inside of it."""
+        return any(f"{problem.where.path}.".startswith(f"{path}.") for problem in self.problems)
+
     def stop(self) -> None:
-        """Raise RecipeError with every problem so far on a line of its own; return where there are none."""
+        """Raise RecipeError with every problem on a line of its own, and the notes as its notes; return without any."""
         if self.problems:
-            raise RecipeError(*dict.fromkeys(self.problems))
+            error = RecipeError(*self.problems)
+            for note in self.notes:
+                error.add_note(str(note))
+            raise error
 
 
-def check_parameter(method: str, name: str, entry: tuple[str, Any], problems: Problems, *, here: bool) -> None:
-    """Refuse a parameter that nothing knows or that has no value; note one that changes nothing.
+def checked(
+    method: str, where: str, parameters: Any, problems: Problems, *, reads: Callable[[str], bool]
+) -> Mapping[str, Any]:
+    """The parameters of one mapping that have a value: refuse what has none, note what changes nothing.
 
     Args:
         method: mergekit's.
-        name: of the parameter.
-        entry: where it stands, and its value.
-        problems: gets what is wrong.
-        here: whether the method reads a parameter of this name where it stands.
+        where: the path of the mapping.
+        parameters: what stands there.
+        problems: gets what is wrong. A weight that is wrong counts as 1 from there on, so that nothing else is told of
+            it; any other parameter as not said.
+        reads: whether the method reads a parameter of this name where it stands.
     """
+    if not isinstance(parameters, dict):
+        problems.refuse(where, parameters, expected="a mapping of parameters")
+        return {}
+    good = {}
+    for name, setting in parameters.items():
+        if _check_parameter(method, str(name), (f"{where}.{name}", setting), problems, here=reads(str(name))):
+            good[str(name)] = setting
+        elif name == "weight":
+            good["weight"] = 1.0
+    return good
+
+
+def _check_parameter(method: str, name: str, entry: tuple[str, Any], problems: Problems, *, here: bool) -> bool:
+    """Whether a parameter has a value that the method uses."""
     where, setting = entry
     if name not in KNOWN:
-        problems.refuse(where, setting, "unknown parameter.", todo=did_you_mean(name, READ[method]).strip())
+        _check_unknown(name, entry, READ.get(method, KNOWN), problems)
     elif name == "int8_mask":
         problems.note(f"{where}: left out; it saves memory in mergekit and changes no number")
+    elif not method:
+        return False
     elif name not in READ[method]:
         problems.note(f"{where}: left out; mergekit's {method} does not use it")
     elif not here:
@@ -93,6 +133,45 @@ def check_parameter(method: str, name: str, entry: tuple[str, Any], problems: Pr
         problems.note(f"{where}: left out; {why}")
     elif not is_setting(setting):
         problems.refuse(where, setting, expected="a number, a list of numbers, or a list of {filter, value}")
+    else:
+        return True
+    return False
+
+
+def _check_unknown(name: str, entry: tuple[str, Any], known: Iterable[str], problems: Problems) -> None:
+    where, setting = entry
+    if (meant := misspelt(name, known)) is not None:
+        problems.refuse(where, setting, "unknown parameter.", todo=f"Did you mean '{meant}'?")
+    else:
+        home = "; it belongs outside of `parameters`" if name in OUTSIDE else ""
+        problems.note(f"{where}: left out, as mergekit ignores it{home}")
+
+
+def check_keys(data: Mapping[Any, Any], where: str, known: Iterable[str], problems: Problems) -> None:
+    """Refuse a key that looks misspelt, and note one that mergekit ignores.
+
+    Args:
+        data: a mapping of the configuration.
+        where: its path; "" is the top.
+        known: its keys.
+        problems: gets what is wrong.
+    """
+    for key in data.keys() - set(known):
+        path = f"{where}.{key}".removeprefix(".")
+        if (meant := misspelt(str(key), known)) is not None:
+            problems.refuse(path, data[key], "unknown key.", todo=f"Did you mean '{meant}'?")
+        elif str(key) in KNOWN:
+            problems.note(f"{path}: left out, as mergekit ignores it here; it belongs under `parameters`")
+        elif (meant := misspelt(str(key), KNOWN)) is not None:
+            problems.refuse(path, data[key], "unknown key.", todo=f"Did you mean '{meant}', under `parameters`?")
+        else:
+            problems.note(f"{path}: left out, as mergekit ignores it")
+
+
+def misspelt(word: str, known: Iterable[str]) -> str | None:
+    """The known name that a word is nearly; None where it is like none, so meant to be something else."""
+    plain = word.lower().replace("-", "_")
+    return next(iter(get_close_matches(plain, sorted(known), n=1, cutoff=NEARLY)), None)
 
 
 def is_number(value: Any) -> bool:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from agentmerge.mergekit.config import read_config
-from agentmerge.mergekit.methods import DIFFERENT, EQUAL, shaped
+from agentmerge.errors import RecipeError, Where
+from agentmerge.mergekit.document import read_document
+from agentmerge.mergekit.local import layers_of
+from agentmerge.mergekit.methods import EQUAL, shaped
+from agentmerge.mergekit.outputs import read_outputs
 from agentmerge.mergekit.parameters import Problems
+from agentmerge.mergekit.reading import read_config
 from agentmerge.mergekit.rules import translation_of
-from agentmerge.recipe import OUTPUT_DTYPES, Recipe, read_yaml
+from agentmerge.recipe import Recipe
+from agentmerge.sources.hub import hub_id, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from agentmerge.errors import Note
     from agentmerge.mergekit.config import MergekitConfig
@@ -37,6 +41,8 @@ class Conversion:
     source: str
     data: dict[str, Any]
     notes: tuple[Note, ...]
+    downloads: tuple[str, ...] = ()
+    """The commands that fetch its sources from the hub, to where they are looked for."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -48,6 +54,11 @@ class Conversion:
         lines = [f"# Converted from {self.source} by `agentmerge convert`."]
         for warning in self.warnings:
             lines += wrap(warning, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_on_hyphens=False)
+        if self.downloads:
+            lines += [
+                "# Fetch its sources into the folder where you merge:",
+                *(f"#   {line}" for line in self.downloads),
+            ]
         blocks = [_dumped({key: value}, flow=key in ("method", "rules")) for key, value in self.data.items()]
         return "\n".join(lines) + "\n" + "".join(blocks)
 
@@ -57,40 +68,29 @@ def convert_mergekit(path: Path, layers: int | None = None) -> Conversion:
 
     Args:
         path: a YAML file.
-        layers: how many layers the models have; None: from `slices`, or from the base's config.json where it is local.
+        layers: how many layers the models have; None: from `slices`, or from the config.json of a model that lies here.
 
     Raises:
         RecipeError: the file has no equal here; every problem on a line of its own.
     """
-    data, problems = read_yaml(path), Problems(str(path))
-    base = data.get("base_model") if isinstance(data, dict) else None
-    config = read_config(data, problems, layers or layers_of(base))
-    names = agent_names(config.models)
+    data, problems = read_document(path), Problems(str(path))
+    config = read_config(data, problems, layers_of, layers)
+    names = {} if config is None else agent_names(config.models)
     sections = read_outputs(data, config, names, problems)
-    recipe = _recipe(config, translation_of(config, problems), names, problems) | sections
+    translation = translation_of(config, problems) if config is not None and config.method else None
+    problems.stop()
+    if config is None or translation is None:
+        raise RecipeError(f"{path}: no merge is left", where=Where(source=str(path)))
+    recipe = _recipe(config, translation, names) | sections
     Recipe.parse(recipe, f"{path}, converted")
-    return Conversion(path.name, recipe, tuple(problems.notes))
+    return Conversion(path.name, recipe, tuple(problems.notes), _downloads(config))
 
 
-def layers_of(base: Any) -> int | None:
-    """The number of layers in the config.json of a local checkpoint; None where there is none."""
-    try:
-        config = json.loads((Path(base) / "config.json").read_text(encoding="utf-8"))
-        layers = config.get("num_hidden_layers", config.get("text_config", {}).get("num_hidden_layers"))
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
-    return layers if type(layers) is int and layers > 0 else None
-
-
-def _recipe(
-    config: MergekitConfig, translation: Translation, names: Mapping[str, str], problems: Problems
-) -> dict[str, Any]:
+def _recipe(config: MergekitConfig, translation: Translation, names: Mapping[str, str]) -> dict[str, Any]:
     weights, settings, rules = translation.weights, translation.settings, translation.rules
     mean = config.method == "linear" and not rules and abs(settings["scale"] * sum(weights.values()) - 1) < 1e-9
-    for difference in () if mean else DIFFERENT.get(config.method, ()):
-        problems.note(f"{config.method}: {difference}")
     agents = {names[m]: m if w == 1 else {"source": m, "weight": w} for m, w in weights.items()}
-    method = {"name": "linear"} if mean else {**EQUAL[config.method], **shaped(config.method, settings)}
+    method = {"name": "linear"} if mean else {**EQUAL[config.method], **shaped(config.method, settings, names)}
     recipe: dict[str, Any] = {"base": config.base, "agents": agents, "method": method}
     if rules:
         recipe["rules"] = [_rule(config.method, rule, names) for rule in rules]
@@ -101,7 +101,13 @@ def _rule(method: str, rule: TensorRule, names: Mapping[str, str]) -> dict[str, 
     if rule.base:
         return {"tensors": rule.glob, "take": "base"}
     skipped = {"skip": sorted(names[model] for model in rule.skip)} if rule.skip else {}
-    return {"tensors": rule.glob, **shaped(method, rule.settings), **skipped}
+    return {"tensors": rule.glob, **shaped(method, rule.settings, names, rule=True), **skipped}
+
+
+def _downloads(config: MergekitConfig) -> tuple[str, ...]:
+    """The commands that fetch what is no folder here, to where it is looked for."""
+    found = (hub_id(model) for model in (config.base, *config.models) if not local_path(model).exists())
+    return tuple(dict.fromkeys(model.command for model in found if model is not None))
 
 
 def _dumped(data: dict[str, Any], *, flow: bool) -> str:
@@ -113,7 +119,9 @@ def agent_names(sources: Iterable[str]) -> dict[str, str]:
     """A valid name of its own for every source, from the last part of its path."""
     names: dict[str, str] = {}
     for source in sources:
-        last = re.split(r"[\\/]", re.sub(r"@[^@/\\]*$", "", source).rstrip("/\\"))[-1]
+        found = hub_id(source)
+        named = found.name if found else re.sub(r"@[^@/\\]*$", "", source)
+        last = re.split(r"[\\/]", named.rstrip("/\\"))[-1]
         plain = re.sub(r"^[^A-Za-z0-9]+", "", re.sub(r"[^A-Za-z0-9_.+-]+", "-", last))[:LONGEST] or "agent"
         taken, name, number = {"base", *names.values()}, plain, 2
         while name in taken:
@@ -121,67 +129,3 @@ def agent_names(sources: Iterable[str]) -> dict[str, str]:
             name, number = plain[: LONGEST - len(end)] + end, number + 1
         names[source] = name
     return names
-
-
-def read_outputs(
-    data: Mapping[str, Any], config: MergekitConfig, names: Mapping[str, str], problems: Problems
-) -> dict[str, Any]:
-    """The sections `inputs` and `output`, where they say something."""
-    sections: dict[str, Any] = {}
-    tokenizer = _tokenizer(data, config, names, problems)
-    if tokenizer is not None:
-        sections["inputs"] = {"tokenizer_from": tokenizer}
-    dtype = _dtype(data, problems)
-    if dtype is not None:
-        sections["output"] = {"dtype": dtype}
-    problems.stop()
-    return sections
-
-
-def _dtype(data: Mapping[str, Any], problems: Problems) -> str | None:
-    for key in ("dtype", "out_dtype"):
-        if data.get(key) is not None and data[key] not in OUTPUT_DTYPES:
-            problems.refuse(key, data[key], expected=f"one of {', '.join(OUTPUT_DTYPES)}")
-    if data.get("dtype") in ("bfloat16", "float16"):
-        problems.note(
-            f"dtype: mergekit also calculates in {data['dtype']}; here it is the output's, the arithmetic float32"
-        )
-    elif data.get("dtype") is not None and data.get("out_dtype") is not None:
-        problems.note("dtype: left out; the arithmetic is always float32, and out_dtype says the output's")
-    dtype = data.get("out_dtype") or data.get("dtype")
-    return None if dtype is None else str(dtype)
-
-
-def _tokenizer(
-    data: Mapping[str, Any], config: MergekitConfig, names: Mapping[str, str], problems: Problems
-) -> str | None:
-    key, source = "tokenizer_source", data.get("tokenizer_source")
-    if data.get("tokenizer") is not None:
-        key, source = "tokenizer", _source_of(data["tokenizer"], data, problems)
-    if source is None:
-        return None
-    nearest = "tokenizer_source: base, or one of the models"
-    if source == "union":
-        why = "vocabularies are not joined here; all agents must have the base's."
-        problems.refuse(key, source, why, nearest=nearest)
-        return None
-    model = source.removeprefix("model:") if isinstance(source, str) else source
-    if model == "base" or model == config.base:
-        return "base"
-    if model not in names:
-        problems.refuse(key, source, "it is neither the base nor one of the agents.", nearest=nearest)
-        return None
-    return names[model]
-
-
-def _source_of(tokenizer: Any, data: Mapping[str, Any], problems: Problems) -> Any:
-    if not isinstance(tokenizer, dict):
-        problems.refuse("tokenizer", tokenizer, expected="a mapping with source")
-        return None
-    if data.get("tokenizer_source") is not None:
-        problems.refuse("tokenizer", tokenizer, "tokenizer_source stands beside it.", todo="Keep one of them.")
-    for key, value in tokenizer.items():
-        if key != "source" and value not in (None, {}, False):
-            why = "embeddings are merged as they are, row by row, and the vocabulary stays the base's."
-            problems.refuse(f"tokenizer.{key}", value, why, nearest="leave it out")
-    return tokenizer.get("source", "union")

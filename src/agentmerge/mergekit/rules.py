@@ -8,74 +8,30 @@ they can't give exactly is refused.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import translate
-from itertools import permutations
 from math import isclose
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from agentmerge.mergekit.config import is_embedding, layer_of
-from agentmerge.mergekit.methods import mix
-from agentmerge.mergekit.parameters import filters_of
+from agentmerge.errors import shortened
+from agentmerge.mergekit.groups import groups_of
+from agentmerge.mergekit.methods import Mix, mix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from agentmerge.mergekit.config import MergekitConfig
-    from agentmerge.mergekit.methods import Mix
+    from agentmerge.mergekit.groups import TensorGroup
+    from agentmerge.mergekit.methods import Settings
     from agentmerge.mergekit.parameters import Problems
 
-SOME_LAYERS = 128
-"""Layers to try filters on where the number is not known."""
-
-_IN_LAYER = (
-    "input_layernorm.weight",
-    "self_attn.qkv_proj.weight",
-    *(f"self_attn.{m}_proj.{part}" for m in "qkvo" for part in ("weight", "bias")),
-    *(f"self_attn.{m}_norm.weight" for m in "qk"),
-    "post_attention_layernorm.weight",
-    "pre_feedforward_layernorm.weight",
-    "post_feedforward_layernorm.weight",
-    "mlp.gate_up_proj.weight",
-    "mlp.gate.weight",
-    *(
-        f"{mlp}.{m}_proj.weight"
-        for mlp in ("mlp", "mlp.experts.0", "mlp.shared_expert")
-        for m in ("gate", "up", "down")
-    ),
-    "mlp.shared_expert_gate.weight",
-    "block_sparse_moe.gate.weight",
-    *(f"block_sparse_moe.experts.0.{m}.weight" for m in ("w1", "w2", "w3")),
-)
-_OUTSIDE = ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight")
-
-
-@dataclass
-class TensorGroup:
-    """Tensors that are merged alike."""
-
-    parts: tuple[str, ...]
-    """What their names have in common, in this order; none for the settings of the recipe."""
-    words: int = 0
-    """How many filters and layers that stands for: a group within another one has more."""
-    tensors: list[str] = field(default_factory=list)
-
-    @property
-    def glob(self) -> str:
-        """A glob that fits them."""
-        return "*" + "*".join(re.sub(r"([*?[])", r"[\1]", part) for part in self.parts) + "*" * bool(self.parts)
-
-    @property
-    def description(self) -> str:
-        """What to call them in a message."""
-        return f"tensors whose name holds {' and '.join(map(repr, self.parts))}" if self.parts else "most tensors"
+SHOWN = 3
+"""Proportions of weights that a message shows."""
 
 
 @dataclass(frozen=True)
 class Treatment:
     """What a tensor is merged with here."""
 
-    settings: dict[str, float]
+    settings: Settings
     skip: frozenset[str] = frozenset()
     base: bool = False
     """The tensor is the base's."""
@@ -92,7 +48,7 @@ class TensorRule:
     """Other settings, and agents to skip, where a glob fits; or the base's tensor."""
 
     glob: str
-    settings: dict[str, float]
+    settings: Settings
     skip: frozenset[str] = frozenset()
     base: bool = False
 
@@ -107,27 +63,29 @@ class Translation:
     """Weights by model, settings of the method, and rules."""
 
     weights: dict[str, float]
-    settings: dict[str, float]
+    settings: Settings
     rules: tuple[TensorRule, ...]
 
 
-def translation_of(config: MergekitConfig, problems: Problems) -> Translation:
-    """Weights, settings and rules that merge every tensor as mergekit does.
-
-    Raises:
-        RecipeError: what can't be expressed.
-    """
+def translation_of(config: MergekitConfig, problems: Problems) -> Translation | None:
+    """Weights, settings and rules that merge every tensor as mergekit does; None, and told, where nothing does."""
     groups = groups_of(config)
     mixes = [mix(config, group.tensors[0] if group.tensors else "", problems) for group in groups]
-    problems.stop()
+    models = [m for m in config.models if all(m in found.weights for found in mixes)]  # what lacks a weight is told
+    mixes = [Mix({m: found.weights[m] for m in models}, found.settings) for found in mixes]
     weights = _weights(mixes)
-    if not any(weights.values()):
+    if models and not any(weights.values()) and not problems.problems:
         problems.refuse("parameters.weight", "0 for every model", "nothing would be merged.")
-    treatments = [_treatment(config, g, m, weights, problems) for g, m in zip(groups, mixes, strict=True)]
-    problems.stop()
-    start = Treatment(next((t for t in treatments if not t.base), treatments[0]).settings)
-    builder = RuleBuilder(start, list(zip(groups, treatments, strict=True)))
-    _refuse_failing(builder, problems)
+    treatments = [_treatment(found, weights) for found in mixes]
+    apart = [(g, m) for g, m, found in zip(groups, mixes, treatments, strict=True) if found is None]
+    if apart:
+        _refuse_apart(config, apart, weights, problems)
+    treated = [(g, found) for g, found in zip(groups, treatments, strict=True) if found is not None]
+    if apart or not models:
+        return None
+    start = Treatment(next((t for _, t in treated if not t.base), treated[0][1]).settings)
+    builder = RuleBuilder(start, treated)
+    _refuse_failing(config, builder, problems)
     if config.graded and config.layers is not None:
         builder.join_layers(config.layers)
     return Translation(weights, start.settings, tuple(builder.rules))
@@ -143,49 +101,71 @@ def _weights(mixes: list[Mix]) -> dict[str, float]:
     return weights
 
 
-def _treatment(
-    config: MergekitConfig, group: TensorGroup, mixed: Mix, weights: dict[str, float], problems: Problems
-) -> Treatment:
+def _treatment(mixed: Mix, weights: dict[str, float]) -> Treatment | None:
+    """What a tensor is merged with; None where its weights are no common multiple of the agents' own."""
     ratios = {m: mixed.weights[m] / w for m, w in weights.items() if w and mixed.weights[m]}
     if not ratios:
         return Treatment(_rounded(mixed.settings), base=True)
     ratio = next(iter(ratios.values()))
-    differ = not all(isclose(r, ratio, rel_tol=1e-9) for r in ratios.values())
     mean = bool(mixed.settings.get("normalize"))  # then a common positive factor of all weights changes nothing
-    if differ or (mean and ratio < 0):
-        usual = " : ".join(f"{w:g}" for w in weights.values())
-        here = " : ".join(f"{w:g}" for w in mixed.weights.values())
-        problems.refuse(
-            "parameters.weight",
-            f"{here} for {group.description}, {usual} for others ({', '.join(config.models)})",
-            "an agent has one weight for all tensors here; only a common factor (`scale` in a rule) or 0 (`skip`) may "
-            "differ.",
-            nearest="weights in the same proportion for every tensor",
-        )
+    if not all(isclose(r, ratio, rel_tol=1e-9) for r in ratios.values()) or (mean and ratio < 0):
+        return None
     settings = dict(mixed.settings)
     if "scale" in settings and not mean:
         settings["scale"] *= ratio
     return Treatment(_rounded(settings), frozenset(m for m, w in weights.items() if w and not mixed.weights[m]))
 
 
-def _rounded(settings: dict[str, float]) -> dict[str, float]:
+def _rounded(settings: Settings) -> Settings:
     """Without the last digits, which only the order of operations makes."""
-    return {name: float(f"{value:.12g}") for name, value in settings.items()}
+    return {
+        name: _rounded(value) if isinstance(value, dict) else float(f"{value:.12g}") for name, value in settings.items()
+    }
 
 
-def _refuse_failing(builder: RuleBuilder, problems: Problems) -> None:
+def _refuse_apart(
+    config: MergekitConfig, apart: list[tuple[TensorGroup, Mix]], weights: dict[str, float], problems: Problems
+) -> None:
+    """One line for all the groups whose weights stand in another proportion, at the setting that makes it so."""
+    alike: dict[str, list[str]] = {}
+    for group, mixed in apart:
+        shown = " : ".join(f"{mixed.weights[m]:.4g}" for m in weights)
+        alike.setdefault(shown, []).append(group.description)
+    here = [f"{shown} for {shortened(places, 3)}" for shown, places in alike.items()]
+    usual = " : ".join(f"{w:.4g}" for w in weights.values())
+    problems.refuse(
+        _place_of(config, apart[0], weights),
+        f"{'; '.join(here[:SHOWN])}{f'; and {len(here) - SHOWN} more' if len(here) > SHOWN else ''}, {usual} for "
+        f"others ({', '.join(weights)})",
+        "an agent has one weight for all tensors here; only a common factor (`scale` in a rule) or 0 (`skip`) may "
+        "differ.",
+        nearest="weights in the same proportion for every tensor",
+    )
+
+
+def _place_of(config: MergekitConfig, apart: tuple[TensorGroup, Mix], weights: dict[str, float]) -> str:
+    """The path of the first weight that differs from the agent's own."""
+    group, mixed = apart
+    tensor = group.tensors[0] if group.tensors else ""
+    differing = [m for m, w in weights.items() if mixed.weights[m] != w] or list(weights)
+    found = config.found("weight", tensor, differing[0])
+    return found.where if found else "parameters.weight"
+
+
+def _refuse_failing(config: MergekitConfig, builder: RuleBuilder, problems: Problems) -> None:
     failing = builder.failing()
     if failing is None:
         return
     group, treatment = failing
     who = f"0 for {', '.join(sorted(treatment.skip))}" if treatment.skip else "a weight for every model"
+    model = next(iter(sorted(treatment.skip)), config.models[0])
+    found = config.found("weight", group.tensors[0], model)
     problems.refuse(
-        "parameters.weight",
+        found.where if found else "parameters.weight",
         f"{who} in {group.description}, and 0 for other models in tensors around them",
         "a rule can't end the `skip` of a broader one.",
         nearest="one set of models with weight 0 for all tensors, or filters that never meet in one name",
     )
-    problems.stop()
 
 
 class RuleBuilder:
@@ -246,47 +226,3 @@ class RuleBuilder:
     def _apply(self, rule: TensorRule) -> None:
         fits = re.compile(translate(rule.glob)).match
         self._state |= {name: rule.applied(state) for name, state in self._state.items() if fits(name)}
-
-
-def groups_of(config: MergekitConfig) -> list[TensorGroup]:
-    """The groups of a configuration, broad ones first; the first one is of the tensors that nothing singles out."""
-    filters = list(dict.fromkeys(word for _, setting in config.settings() for word in filters_of(setting)))
-    groups: dict[tuple[Any, ...], TensorGroup] = {(None, frozenset(), ()): TensorGroup(())}
-    for tensor in sample_tensors(filters, config.layers):
-        place = _place_part(tensor) if config.graded else None
-        fitting = frozenset(word for word in filters if word in tensor)
-        words = [*fitting, *([place] if place else [])]
-        parts = _parts(tensor, words)
-        groups.setdefault((place, fitting, parts), TensorGroup(parts, len(words))).tensors.append(tensor)
-    return sorted(groups.values(), key=lambda group: group.words)
-
-
-def _place_part(tensor: str) -> str | None:
-    layer = layer_of(tensor)
-    if layer is not None:
-        return f"layers.{layer}."
-    return "embed" if is_embedding(tensor) else None
-
-
-def _parts(tensor: str, words: list[str]) -> tuple[str, ...]:
-    """What a name holds of the words, in the name's order; words that overlap in it become one."""
-    spans: list[list[int]] = []
-    for start, stop in sorted((tensor.index(word), tensor.index(word) + len(word)) for word in words):
-        if spans and start < spans[-1][1]:
-            spans[-1][1] = max(spans[-1][1], stop)
-        else:
-            spans.append([start, stop])
-    return tuple(tensor[start:stop] for start, stop in spans)
-
-
-def sample_tensors(filters: Iterable[str], layers: int | None) -> list[str]:
-    """Tensor names of Llama-like models, and a made-up one for every filter that fits none of those.
-
-    Two filters of which one fits none of them may meet in one name, in either order.
-    """
-    count, wanted = layers or SOME_LAYERS, list(dict.fromkeys(filters))
-    names = [f"model.layers.{i}.{part}" for i in range(count) for part in _IN_LAYER] + list(_OUTSIDE)
-    strange = {word for word in wanted if not any(word in name for name in names)}
-    pairs = [f"{a}.{b}" for a, b in permutations(wanted, 2) if strange & {a, b}]
-    made_up = [*sorted(strange), *pairs]
-    return names + made_up + [f"model.layers.{i}.{part}" for i in range(layers or 1) for part in made_up]

@@ -2,8 +2,8 @@
 
 "Language Models are Super Mario", https://arxiv.org/abs/2311.03099.
 
-    keep[t, i] = random bits of (seed, "dare", agent t, tensor) at element i < density * 2^32
-    tau'[t, i] = tau[t, i] / density where kept, else 0
+    keep[t, i] = random bits of (seed, "dare", agent t, tensor) at element i < density[t] * 2^32
+    tau'[t, i] = tau[t, i] / density[t] where kept, else 0
 
 The inner method then sees base and tau'; what it asks to be folded is folded over tau' too. The draws are addressed by
 element, so no block size, worker count or runner changes them. Density 1 is the inner method, bit for bit.
@@ -23,6 +23,7 @@ from pydantic import Field
 
 from agentmerge import kernels
 from agentmerge.methods.base import Dilution, before_merging
+from agentmerge.methods.density import Density, check_density, densities_of, keeps_all
 from agentmerge.methods.kernel import CACHED, in_parts, sees_whole
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.randomness import random_bits, stream_key
@@ -41,21 +42,22 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Stack, TensorSpec
 
 
-def dropped(tau: Array, keys: Sequence[tuple[int, int]], density: float, start: int) -> Array:
-    """The definition: task vectors float32 [agents, n] dropped and rescaled, by a Philox key of each agent."""
+def dropped(tau: Array, keys: Sequence[tuple[int, int]], densities: Sequence[float], start: int) -> Array:
+    """The definition: task vectors float32 [agents, n] dropped and rescaled, by key and density of each agent."""
     result = np.empty_like(tau)
-    for t, key in enumerate(keys):
+    for t, (key, density) in enumerate(zip(keys, densities, strict=True)):
         keep = random_bits(key, start, tau.shape[1]) < density * 2.0**32
         result[t] = np.where(keep, tau[t] / np.float32(density), np.float32(0))
     return result
 
 
-def drop(stack: Stack, density: float, seed: int) -> Stack:
+def drop(stack: Stack, density: float | Mapping[str, float], seed: int) -> Stack:
     """The stack with task vectors dropped and rescaled."""
     keys = [stream_key(seed, "dare", name, stack.block.tensor.name) for name in stack.names]
+    densities = densities_of(density, len(keys))
     if (backend := kernels.choose(stack)) is not None:
-        return replace(stack, tau=backend.drop(stack, keys, density))
-    return replace(stack, tau=dropped(stack.task_vectors(), keys, density, stack.block.start))
+        return replace(stack, tau=backend.drop(stack, keys, densities))
+    return replace(stack, tau=dropped(stack.task_vectors(), keys, densities, stack.block.start))
 
 
 class Dare(Wrapper):
@@ -66,13 +68,14 @@ class Dare(Wrapper):
     }
 
     name: Literal["dare"] = "dare"
-    density: float = Field(default=0.5, gt=0, le=1)
-    """Kept fraction of each task vector, at random."""
+    density: Density = 0.5
+    """Kept fraction of each task vector, at random; a number, or one for each agent by its name."""
     seed: int | None = Field(default=None, ge=0, lt=2**64)
     """Of the draws; null takes the recipe's."""
 
     def bind(self, context: Context) -> Self:
-        """With the recipe's seed, unless it has one."""
+        """With the recipe's seed, unless it has one; a density by agent must name all of them."""
+        check_density(self.density, context)
         bound = super().bind(context)
         return bound if self.seed is not None else bound.model_copy(update={"seed": context.seed})
 
@@ -82,22 +85,22 @@ class Dare(Wrapper):
         What it asks of the stored result is left out where anything is dropped: it would be about its own task vectors.
         """
         asked = super().ask(survey)
-        if self.density == 1:
+        if keeps_all(self.density):
             return asked
         return tuple(Dropped(statistic, self.density, self.seed or 0) for statistic in before_merging(asked))
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The inner method on the dropped task vectors, float32 [n]."""
-        return super().merge(stack if self.density == 1 else drop(stack, self.density, self.seed or 0), survey)
+        return super().merge(stack if keeps_all(self.density) else drop(stack, self.density, self.seed or 0), survey)
 
     @property
     def loops(self) -> tuple[str, ...]:
         """The inner method's, and what drops."""
-        return self.then.loops if self.density == 1 else (*self.then.loops, "drop")
+        return self.then.loops if keeps_all(self.density) else (*self.then.loops, "drop")
 
     def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The inner method's kernels on the dropped task vectors; none where it must see a tensor whole."""
-        if self.density == 1:
+        if keeps_all(self.density):
             return super().kernel(stack, survey)
         if sees_whole(self, stack):
             return None
@@ -110,21 +113,22 @@ class Dare(Wrapper):
         A scale that it knows without a fold is none here: it is not what becomes of an element.
         """
         told = super().told(survey, names)
-        measured = self.density == 1 or before_merging(self.then.ask(Survey()))
+        measured = keeps_all(self.density) or before_merging(self.then.ask(Survey()))
         return told if measured else replace(told, scales=None)
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """The inner method's on average where it is linear; what others make of dropped task vectors is not known."""
         inner = super().dilution(names, counts, energy)
-        if self.density == 1:
+        if keeps_all(self.density):
             return inner
+        densities = densities_of(self.density, len(names))
         if not inner.linear:
             return Dilution.unknown(len(names), "depends on what is dropped")
-        kept = ", ".join(dict.fromkeys(f"{multiplier / self.density:.3g}" for multiplier in inner.multiplier))
+        kept = ", ".join(dict.fromkeys(f"{m / d:.3g}" for m, d in zip(inner.multiplier, densities, strict=True)))
         return replace(inner, note=f"on average; {kept} where kept, else 0")
 
     def _inner(self, survey: Survey) -> Survey:
-        if self.density == 1:
+        if keeps_all(self.density):
             return survey
         return survey.derived(self, lambda: survey.seen_through(self._dropped))
 
@@ -138,7 +142,7 @@ class Dropped(Statistic[Any]):
     """Another statistic, of the dropped task vectors."""
 
     inner: Statistic[Any]
-    density: float
+    density: Density
     seed: int
 
     @property

@@ -48,7 +48,8 @@ class Region(Selecting):
         """The agent must be one of the recipe's."""
         if self.agent not in context.weights:
             hint = did_you_mean(self.agent, context.weights).strip()
-            raise RecipeError(f"method.agent: no agent '{self.agent}'", todo=hint, where=Where(path="method.agent"))
+            path = f"{context.where}.agent"
+            raise RecipeError(f"{path}: no agent '{self.agent}'", todo=hint, where=Where(path=path))
         return self
 
     def merge(self, stack: Stack, survey: Survey) -> Array:

@@ -2,7 +2,7 @@
 
 "TIES-Merging: Resolving Interference When Merging Models", https://arxiv.org/abs/2306.01708.
 
-    trim      keep[t, i]  = |tau[t, i]| >= the k-th smallest magnitude of tau[t], k = int((1 - density) * elements)
+    trim      keep[t, i]  = |tau[t, i]| >= the k-th smallest magnitude of tau[t], k = int((1 - density[t]) * elements)
     elect     sign[i]     = sign of the sum over t of weight[t] * kept tau[t, i]
     disjoint  mean[i]     = sum of weight * tau / sum of weight, over the kept tau[t, i] of that sign
               merged[i]   = base[i] + scale * mean[i]
@@ -18,13 +18,13 @@ because zeros add nothing; here only real changes are kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field
 
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, MergeMethod, Told, added
+from agentmerge.methods.density import Density, check_density, densities_of, keeps_all
 from agentmerge.survey.answers import Integers
 from agentmerge.survey.magnitude import (
     EVERYWHERE,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agentmerge.kernels import Backend
+    from agentmerge.methods.base import Context
     from agentmerge.survey.answers import Answers, Histogram
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
@@ -94,8 +95,8 @@ class Ties(MergeMethod):
     about: ClassVar[Mapping[str, str]] = {"ties": "TIES: trim small changes, elect signs, average what agrees."}
 
     name: Literal["ties"] = "ties"
-    density: float = Field(default=0.2, gt=0, le=1)
-    """Kept fraction of each task vector, by magnitude."""
+    density: Density = 0.2
+    """Kept fraction of each task vector, by magnitude; a number, or one for each agent by its name."""
     scale: float = 1.0
     """Multiplies the disjoint mean."""
     scope: Literal["model", "tensor"] = "model"
@@ -105,11 +106,17 @@ class Ties(MergeMethod):
     normalize: bool = True
     """Divide by the weights of the agents that agree; false takes their sum."""
 
+    def bind(self, context: Context) -> Self:
+        """A density by agent must name all of them."""
+        check_density(self.density, context)
+        return self
+
     def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
         """The upper bits of the magnitudes, then the lower ones, then the majority sign."""
-        if self.density < 1 and not survey.knows(self._high):
+        trims = not keeps_all(self.density)
+        if trims and not survey.knows(self._high):
             return (self._high,)
-        if self.density < 1 and not survey.knows(low := self._low(survey)):
+        if trims and not survey.knows(low := self._low(survey)):
             return (low,)
         if self.zero_sign == "majority" and not survey.knows(elected := ElectedSigns(self._limits(survey))):
             return (elected,)
@@ -145,7 +152,7 @@ class Ties(MergeMethod):
 
         0 and 0 where the agent changed less than the density: then every change is kept.
         """
-        if self.density == 1 or self.scope == "tensor" or not survey.knows(self._high):
+        if keeps_all(self.density) or self.scope == "tensor" or not survey.knows(self._high):
             return Told()
         if not survey.knows(self._low(survey)):
             return Told()
@@ -158,8 +165,10 @@ class Ties(MergeMethod):
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """The share of an agent's changes that the trim keeps, times the scale."""
-        kept = np.minimum(1.0, self.density / np.array(counts.density))
-        largest = f"{self.scale:g} for the largest {100 * self.density:g} % of all elements"
+        densities = densities_of(self.density, len(names))
+        kept = np.minimum(1.0, np.array(densities) / np.array(counts.density))
+        shares = ", ".join(dict.fromkeys(f"{100 * density:g}" for density in densities))
+        largest = f"{self.scale:g} for the largest {shares} % of all elements"
         note = f"mean over changed elements: {largest}, else 0"
         return Dilution(kept * self.scale, np.full(len(names), np.nan), note)
 
@@ -178,8 +187,8 @@ class Ties(MergeMethod):
     def _chosen(self, high: tuple[Histogram, ...]) -> list[tuple[int, int]]:
         """Per agent, the bin of its k-th smallest magnitude and the rank in it; (-1, 0) where nothing is trimmed."""
         chosen = []
-        for found in high:
-            k = int(int(found[1].sum()) * (1 - self.density))
+        for found, density in zip(high, densities_of(self.density, len(high)), strict=True):
+            k = int(int(found[1].sum()) * (1 - density))
             chosen.append(ranked(found, k) if k >= 1 else (-1, 0))
         return chosen
 
@@ -193,7 +202,7 @@ class Ties(MergeMethod):
         return MagnitudeLow(tuple(sorted(bins.items())))
 
     def _limits(self, survey: Survey) -> Limits:
-        if self.density == 1:
+        if keeps_all(self.density):
             return ()
         low, limits = self._low(survey), {}
         for place, high in self._places(survey).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import SerializeAsAny, field_validator, model_validator
@@ -34,7 +35,8 @@ class Wrapper(MergeMethod):
 
     def bind(self, context: Context) -> Self:
         """With the inner method bound."""
-        return self.model_copy(update={"then": self.then.bind(context)})
+        inner = replace(context, where=f"{context.where}.then")
+        return self.model_copy(update={"then": self.then.bind(inner)})
 
     @property
     def reads(self) -> tuple[Literal["importance"], ...]:
@@ -78,7 +80,7 @@ class Wrapper(MergeMethod):
     @field_validator("then", mode="before")
     @classmethod
     def _resolved(cls, value: Any) -> Any:
-        return value if isinstance(value, MergeMethod) else resolve_method(value)
+        return value if isinstance(value, MergeMethod) else resolve_method(value, "then")
 
     @model_validator(mode="before")
     @classmethod

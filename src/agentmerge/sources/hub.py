@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 _HUB_ID = re.compile(r"(?:hf://)?(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
 
@@ -16,6 +17,26 @@ class HubId:
     """OWNER/MODEL."""
     revision: str = ""
     """"" is the newest."""
+
+    @property
+    def folder(self) -> str:
+        """Where it is looked for and downloaded to: OWNER/MODEL, or OWNER/MODEL-REVISION."""
+        return f"{self.name}-{self.revision.replace('/', '-')}" if self.revision else self.name
+
+    @property
+    def command(self) -> str:
+        """What downloads it to that folder."""
+        revision = f" --revision {self.revision}" if self.revision else ""
+        return f"hf download {self.name}{revision} --local-dir {self.folder}"
+
+
+def local_path(text: str) -> Path:
+    """Where a source lies: the path that it is, or, where nothing is there, the folder that its hub id stands for."""
+    path = Path(text)
+    if text and path.exists():
+        return path
+    found = hub_id(text)
+    return Path(found.folder) if found and Path(found.folder).exists() else path
 
 
 def hub_id(text: str) -> HubId | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from agentmerge.errors import Role, SourceError, SourceNotFoundError, Where, about, shortened
@@ -17,13 +16,14 @@ from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
 from agentmerge.sources.below import checkpoints_below, trained_parts_below
 from agentmerge.sources.folder import FolderWeights
-from agentmerge.sources.hub import hub_id
+from agentmerge.sources.hub import hub_id, local_path
 from agentmerge.sources.index import Choice, choose
 from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.trainers import UNLORA, Unfinished, adapters_of, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
 NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
@@ -85,7 +85,7 @@ def opened(role: Role | None, text: str, base: Source | None = None) -> Iterator
 
 
 def _request(role: Role | None, text: str, base: Source | None) -> Request:
-    path = Path(text)
+    path = local_path(text)
     exists = bool(text) and path.exists()
     folder = exists and path.is_dir()
     names = tuple(sorted(e.name for e in path.iterdir() if not e.name.startswith("."))) if folder else None

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Stack
 
 
-def drop(stack: Stack, keys: Sequence[tuple[int, int]], density: float) -> Array:
+def drop(stack: Stack, keys: Sequence[tuple[int, int]], densities: Sequence[float]) -> Array:
     """See Backend.drop."""
     from agentmerge.kernels.cpu.loops import drop as loops
 
     size, start = stack.base.size, stack.block.start
     dropped = np.empty((len(stack.agents), size + -size % WIDTH), np.float32)
-    last = ceil(density * 2.0**32) - 1
+    draws, last = np.array(keys, np.int64), np.array([ceil(density * 2.0**32) - 1 for density in densities])
+    kept = np.array(densities, np.float32)
     for sources, elements, at in spans(stack.base, stack.agents, stack.tau):
         out = rows(dropped[:, at : at + elements])
-        loops.drop(sources, elements, np.array(keys, np.int64), last, density, start + at, out)
+        loops.drop(sources, elements, draws, last, kept, start + at, out)
     return dropped[:, :size]
