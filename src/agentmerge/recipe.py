@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     ByteSize,
-    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     SerializeAsAny,
@@ -22,11 +21,12 @@ from pydantic import (
     model_validator,
 )
 
-from agentmerge.errors import Problem, RecipeError, Where, did_you_mean, problems_of
+from agentmerge.errors import RecipeError, Where, did_you_mean, problems_of
 from agentmerge.files.documents import parse_yaml
 from agentmerge.frozen import Settings
 from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
+from agentmerge.rule import Rule, check_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,10 +35,6 @@ OUTPUT_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 """Recipe spelling to safetensors spelling; "base" means each tensor's own dtype."""
 
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
-
-
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
 
 
 def _whole_size(value: Any) -> Any:
@@ -60,36 +56,6 @@ class AgentSource(Settings):
     """Its coefficient."""
     importance: str | None = None
     """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
-
-
-class Rule(Settings):
-    """Other settings for the tensors a glob matches; later rules win."""
-
-    model_config = ConfigDict(extra="allow")
-
-    tensors: str = Field(min_length=1)
-    """A glob that tensor names are compared with, such as `*.mlp.*`."""
-    take: str | None = None
-    """The tensor is copied from here: base, or an agent's name."""
-    skip: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
-    """Agents that count as unchanged here."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings of the method that this rule replaces."""
-        return dict(self.model_extra or {})
-
-    def applied_to(self, method: MergeMethod, where: str = "rule") -> MergeMethod:
-        """The method with this rule's settings in place of its own.
-
-        Raises:
-            RecipeError: an unknown setting or a value out of range, with its path.
-        """
-        known = {*type(method).model_fields, *Rule.model_fields} - {"name"}
-        unknown = [field for field in self.settings if field not in known]
-        if unknown:
-            raise RecipeError(*(_unknown_field(f"{where}.{field}", field, known) for field in unknown))
-        return method.varied(self.settings, where) if self.settings else method
 
 
 class Inputs(Settings):
@@ -188,7 +154,7 @@ class Recipe(Settings):
                 _check_name(f"rules.{i}.take", rule.take, ("base", *self.agents))
             for name in rule.skip:
                 _check_name(f"rules.{i}.skip", name, self.agents)
-            rule.applied_to(self.method, f"rules.{i}").bind(self.context)
+        check_rules(self.rules, self.method, self.context)
         return self
 
     @model_validator(mode="after")
@@ -227,7 +193,7 @@ class Recipe(Settings):
         return cls.parse(read_yaml(Path(path)), str(path))
 
     def with_method(self, settings: dict[str, Any]) -> Recipe:
-        """This recipe with some of its method's settings replaced.
+        """This recipe with some of its method's settings changed, as `MergeMethod.varied` changes them.
 
         Raises:
             RecipeError: an unknown setting or a value out of range; the name, which brings settings of its own.
@@ -235,7 +201,7 @@ class Recipe(Settings):
         if "name" in settings:
             found = "method.name: is no setting, as every method has its own"
             raise RecipeError(found, todo="Write a recipe for each.", where=Where(path="method.name"))
-        return Recipe.parse({**self.dump(), "method": {**self.method.model_dump(mode="json"), **settings}})
+        return Recipe.parse({**self.dump(), "method": self.method.varied(settings).model_dump(mode="json")})
 
     def dump(self) -> dict[str, Any]:
         """The recipe as plain data that `parse` reads back."""
@@ -288,7 +254,3 @@ def _check_name(path: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
         hint = did_you_mean(name, known).strip()
         raise RecipeError(f"{path}: no agent '{name}'", todo=hint, where=Where(path=path))
-
-
-def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:
-    return Problem(f"{path}: unknown field", todo=did_you_mean(field, known).strip(), where=Where(path=path))

@@ -11,7 +11,8 @@ from pydantic import ByteSize
 
 from agentmerge.cli.sizes import format_size
 from agentmerge.methods.base import MergeMethod
-from agentmerge.recipe import SECTIONS, AgentSource, Recipe, Rule
+from agentmerge.recipe import SECTIONS, AgentSource, Recipe
+from agentmerge.rule import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

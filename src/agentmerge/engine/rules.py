@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from agentmerge.errors import Where, about
+
 if TYPE_CHECKING:
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
@@ -35,7 +37,9 @@ class Rules:
             if not fnmatchcase(tensor, rule.tensors):
                 continue
             self._matched.add(i)
-            method, skip = rule.applied_to(method, f"rules.{i}"), skip | frozenset(rule.skip)
+            with about(Where(tensor=tensor)):  # a rule before may have brought in another inner method
+                method = rule.applied_to(method, f"rules.{i}").bind(self._recipe.context)
+            skip |= frozenset(rule.skip)
             if rule.take is not None or rule.settings:
                 take = rule.take
                 reason = f"rules.{i} takes it from {rule.take!r}" if take else ""

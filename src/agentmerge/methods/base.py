@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agentmerge.errors import RecipeError, complaints
 from agentmerge.frozen import Settings
@@ -16,7 +17,7 @@ from agentmerge.survey.statistic import AfterStatistic, Statistic
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from agentmerge.errors import Note, Problem
     from agentmerge.kernels import Kernel
@@ -189,8 +190,16 @@ class MergeMethod(Settings, ABC):
             raise RecipeError(complaints(error, f"{where}.", {"": cls.model_fields})) from None
 
     def varied(self, settings: Mapping[str, Any], where: str = "method") -> Self:
-        """This method with some settings replaced, checked again; raises as `parse` does."""
-        return self.parse({**self.model_dump(), **settings}, where)
+        """This method with some settings changed, checked again.
+
+        A setting that holds settings, such as an inner method, is changed setting by setting too: one that is not named
+        stays. An inner method of another name comes with its own defaults.
+
+        Raises:
+            RecipeError: as `parse` does; the path of a setting of an inner method is `where`.then.SETTING.
+        """
+        changed = {name: _onto(getattr(self, name, None), new, f"{where}.{name}") for name, new in settings.items()}
+        return self.parse({**self.model_dump(), **changed}, where)
 
     @model_validator(mode="before")
     @classmethod
@@ -211,6 +220,25 @@ class Selecting(MergeMethod):
     def overlap(self) -> Overlap:
         """The counts at this threshold."""
         return Overlap(threshold=self.threshold)
+
+
+def _onto(held: Any, new: Any, where: str) -> Any:
+    """What a setting becomes that holds `held` where `new` is written."""
+    if isinstance(held, MergeMethod):
+        return _method_onto(held, {"name": new} if isinstance(new, str) else new, where)
+    held = held.model_dump() if isinstance(held, BaseModel) else held
+    if isinstance(held, Mapping) and isinstance(new, Mapping):
+        return {**held, **{key: _onto(held.get(key), value, f"{where}.{key}") for key, value in new.items()}}
+    return new
+
+
+def _method_onto(held: MergeMethod, new: Any, where: str) -> Any:
+    if not isinstance(new, Mapping):
+        return new
+    name = new.get("name", held.name)
+    if held.aliases.get(name, name) != held.name:
+        return new
+    return held.varied({field: value for field, value in new.items() if field != "name"}, where)
 
 
 def before_merging(asked: Iterable[Foldable[Any]]) -> tuple[Statistic[Any], ...]:

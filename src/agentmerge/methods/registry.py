@@ -49,31 +49,30 @@ def known_methods() -> dict[str, type[MergeMethod]]:
     return found
 
 
-def resolve_method(settings: str | dict[str, Any]) -> MergeMethod:
+def resolve_method(settings: str | dict[str, Any], where: str = "method") -> MergeMethod:
     """The method that a recipe's `method` means: a name, or a mapping with a name and settings.
+
+    Args:
+        settings: as the user wrote them.
+        where: the field that holds them; messages start with it.
 
     Raises:
         RecipeError: no or an unknown name; a setting is unknown or out of range.
     """
     if not isinstance(settings, str | dict):
-        raise RecipeError(
-            f"method: expected a name or a mapping with a name, found {settings!r:.80}.", where=Where(path="method")
-        )
+        found = f"{where}: expected a name or a mapping with a name, found {settings!r:.80}."
+        raise RecipeError(found, where=Where(path=where))
     chosen = {"name": settings} if isinstance(settings, str) else dict(settings)
-    name = chosen.get("name")
+    name, place = chosen.get("name"), Where(path=f"{where}.name")
     if not isinstance(name, str):
-        raise RecipeError(
-            f"method.name: expected the name of a method, found {name!r}.", where=Where(path="method.name")
-        )
+        raise RecipeError(f"{where}.name: expected the name of a method, found {name!r}.", where=place)
     methods = known_methods()
     spellings = {alias: target for m in methods.values() for alias, target in m.aliases.items()}
     chosen["name"] = spellings.get(name, name)
     if chosen["name"] not in methods:
         hint = did_you_mean(name, methods.keys() | spellings.keys()).strip()
-        raise RecipeError(
-            f"method.name: no method '{name}'", todo=" ".join([hint, *_broken()]), where=Where(path="method.name")
-        )
-    return methods[chosen["name"]].parse(chosen)
+        raise RecipeError(f"{where}.name: no method '{name}'", todo=" ".join([hint, *_broken()]), where=place)
+    return methods[chosen["name"]].parse(chosen, where)
 
 
 @cache

@@ -78,7 +78,7 @@ class Wrapper(MergeMethod):
     @field_validator("then", mode="before")
     @classmethod
     def _resolved(cls, value: Any) -> Any:
-        return value if isinstance(value, MergeMethod) else resolve_method(value)
+        return value if isinstance(value, MergeMethod) else resolve_method(value, "then")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,0 +1,87 @@
+"""One rule of a recipe: which tensors, and what it changes in a method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from agentmerge.errors import Problem, RecipeError, Where, did_you_mean
+from agentmerge.frozen import Settings
+from agentmerge.methods.base import MergeMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agentmerge.methods.base import Context
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class Rule(Settings):
+    """Other settings for the tensors a glob matches; later rules win."""
+
+    model_config = ConfigDict(extra="allow")
+
+    tensors: str = Field(min_length=1)
+    """A glob that tensor names are compared with, such as `*.mlp.*`."""
+    take: str | None = None
+    """The tensor is copied from here: base, or an agent's name."""
+    skip: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    """Agents that count as unchanged here."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the method that this rule changes."""
+        return dict(self.model_extra or {})
+
+    def applied_to(self, method: MergeMethod, where: str = "rule") -> MergeMethod:
+        """The method with this rule's settings in place of its own, setting by setting at every depth; not bound.
+
+        Raises:
+            RecipeError: an unknown setting or a value out of range, with its path.
+        """
+        known = {*type(method).model_fields, *Rule.model_fields} - {"name"}
+        unknown = [field for field in self.settings if field not in known]
+        if unknown:
+            raise RecipeError(*(_unknown_field(f"{where}.{field}", field, known) for field in unknown))
+        return method.varied(self.settings, where) if self.settings else method
+
+
+def check_rules(rules: Sequence[Rule], method: MergeMethod, context: Context) -> None:
+    """Refuse a rule that fits neither the recipe's method nor one that the rules before it can make of it.
+
+    A rule may bring in another inner method, and a later one may change that; which of them meet is known with the
+    tensors' names alone.
+
+    Raises:
+        RecipeError: of the first such rule, with its path.
+    """
+    possible = {_shape(method): method}
+    for i, rule in enumerate(rules):
+        made = [_applied(rule, known, context, f"rules.{i}") for known in possible.values()]
+        fitting = [found for found in made if isinstance(found, MergeMethod)]
+        if not fitting:
+            raise next(found for found in made if isinstance(found, RecipeError))
+        possible = {_shape(found): found for found in fitting} | possible
+
+
+def _applied(rule: Rule, method: MergeMethod, context: Context, where: str) -> MergeMethod | RecipeError:
+    try:
+        return rule.applied_to(method, where).bind(context)
+    except RecipeError as error:
+        return error
+
+
+def _shape(value: Any) -> Any:
+    """What decides which settings fit: the names of methods within each other, and the keys of mappings."""
+    if isinstance(value, MergeMethod):
+        return (value.name, *(_shape(getattr(value, field)) for field in type(value).model_fields if field != "name"))
+    return tuple(sorted(value)) if isinstance(value, Mapping) else None
+
+
+def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:
+    return Problem(f"{path}: unknown field", todo=did_you_mean(field, known).strip(), where=Where(path=path))
