@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from agentmerge.errors import Problem, RecipeError, Where, did_you_mean
 from agentmerge.frozen import Settings
@@ -31,7 +30,15 @@ class Rule(Settings):
     take: str | None = None
     """The tensor is copied from here: base, or an agent's name."""
     skip: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
-    """Agents that count as unchanged here."""
+    """Agents that count as unchanged here; an empty list ends what earlier rules skip."""
+
+    def says(self, field: str) -> bool:
+        """Whether the user wrote this field; what is not said stays as earlier rules left it."""
+        return field in self.model_fields_set
+
+    @model_serializer(mode="wrap")
+    def _as_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {field: value for field, value in dump(self).items() if self.says(field)}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -60,13 +67,27 @@ def check_rules(rules: Sequence[Rule], method: MergeMethod, context: Context) ->
     Raises:
         RecipeError: of the first such rule, with its path.
     """
-    possible = {_shape(method): method}
+    possible, seen = {_shape(method): method}, set[Any]()
     for i, rule in enumerate(rules):
+        key = _key(rule.settings, len(possible))
+        if not rule.settings or (key is not None and key in seen):
+            continue
+        seen.add(key)
         made = [_applied(rule, known, context, f"rules.{i}") for known in possible.values()]
         fitting = [found for found in made if isinstance(found, MergeMethod)]
         if not fitting:
             raise next(found for found in made if isinstance(found, RecipeError))
         possible = {_shape(found): found for found in fitting} | possible
+
+
+def _key(settings: dict[str, Any], possible: int) -> Any:
+    """What tells rules apart whose settings need be checked once only; None for those that can't be compared."""
+    key = (possible, *((name, type(value), value) for name, value in settings.items()))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 def _applied(rule: Rule, method: MergeMethod, context: Context, where: str) -> MergeMethod | RecipeError:
@@ -78,9 +99,11 @@ def _applied(rule: Rule, method: MergeMethod, context: Context, where: str) -> M
 
 def _shape(value: Any) -> Any:
     """What decides which settings fit: the names of methods within each other, and the keys of mappings."""
-    if isinstance(value, MergeMethod):
-        return (value.name, *(_shape(getattr(value, field)) for field in type(value).model_fields if field != "name"))
-    return tuple(sorted(value)) if isinstance(value, Mapping) else None
+    if isinstance(value, dict):
+        return tuple(sorted(value))
+    fields = getattr(value, "__dict__", {}) if isinstance(value, BaseModel) else {}
+    inner = tuple((name, _shape(held)) for name, held in fields.items() if isinstance(held, BaseModel | dict))
+    return (getattr(value, "name", None), *inner)
 
 
 def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:

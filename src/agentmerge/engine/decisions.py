@@ -10,7 +10,7 @@ from agentmerge.alike.alignment import Alignment, align
 from agentmerge.alike.storage import rounds
 from agentmerge.engine.plan import AS_STORED, IMPORTANCE, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
-from agentmerge.engine.verdicts import untied
+from agentmerge.engine.verdicts import idle_notes, untied
 from agentmerge.errors import AlignmentError, Note, RecipeError
 from agentmerge.files.layout import Layout, plan_layout
 from agentmerge.recipe import OUTPUT_DTYPES
@@ -18,12 +18,15 @@ from agentmerge.survey.ties import HeadDiffers
 from agentmerge.tensors import MERGEABLE, Cast, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from agentmerge.alike.family import Family
     from agentmerge.alike.heads import Tie
     from agentmerge.recipe import Recipe
     from agentmerge.sources.source import Source
+
+MOST = 10
+"""Rules that match nothing and are told by name."""
 
 
 def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) -> Plan:
@@ -57,12 +60,9 @@ def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) ->
             f"{', '.join(sorted(MERGEABLE))} tensor that holds an element",
             todo="Check base and rules.",
         )
-    notes = (
-        *(Note(f"rule {rule!r} matches no tensor") for rule in rules.unused()),
-        *_notes(family, alignment, decisions),
-    )
-    comparisons = tuple(map(_comparison, family.ties))
-    return Plan(recipe, family, importance, jobs, comparisons, layout, notes)
+    notes = (*_unused(rules), *_notes(family, alignment, decisions))
+    plan = Plan(recipe, family, importance, jobs, tuple(map(_comparison, family.ties)), layout, notes)
+    return replace(plan, notes=(*notes, *idle_notes(plan)))
 
 
 def varied(plan: Plan, recipe: Recipe) -> Plan:
@@ -86,11 +86,7 @@ def reader_of(recipe: Recipe) -> Callable[[str, str], bool]:
     """Whether any job reads a tensor of an agent, by the recipe's rules."""
     decide = cache(Rules(recipe).decide)
 
-    def reads(tensor: str, agent: str) -> bool:
-        decision = decide(tensor)
-        return agent not in decision.skip and decision.take in (None, agent)
-
-    return reads
+    return lambda tensor, agent: decide(tensor).reads(agent)
 
 
 @dataclass(frozen=True)
@@ -108,9 +104,9 @@ class _Draft:
         tied, place = self.family.tied, self.layout.places[spec.name]
         both = tied is not None and spec.name == tied.embedding
         merged = decision.take is None and spec.dtype in MERGEABLE
-        absent = self.alignment.lacking.get(spec.name, frozenset()) | decision.skip
-        if decision.take is not None:
-            absent |= set(self.recipe.agent_names) - {decision.take}
+        lacking = self.alignment.lacking.get(spec.name, frozenset())
+        absent = lacking | {name for name in self.recipe.agent_names if not decision.reads(name)}
+        reason = decision.reason + (", which lacks it: the base's is copied" if decision.take in lacking else "")
         job = Job(
             name=spec.name,
             tensor=spec,
@@ -120,7 +116,7 @@ class _Draft:
             method=decision.method if merged else None,
             taken_from="base" if decision.take is None or decision.take in absent else decision.take,
             absent=absent,
-            reason="" if merged else decision.reason or f"{spec.dtype} tensors are not merged",
+            reason="" if merged else reason or f"{spec.dtype} tensors are not merged",
         )
         present = len(self.recipe.agent_names) - len(absent)
         return self._with_rows(job if job.method is None else replace(job, work=job.method.work(spec, present)))
@@ -185,6 +181,14 @@ def _output_specs(recipe: Recipe, family: Family) -> list[TensorSpec]:
     return [replace(spec, dtype=dtype(spec)) for spec in family.base.specs.values()]
 
 
+def _unused(rules: Rules) -> Iterator[Note]:
+    """Rules that matched nothing, the first of many by name."""
+    unused = rules.unused()
+    yield from (Note(f"rule {rule!r} matches no tensor") for rule in unused[:MOST])
+    if len(unused) > MOST:
+        yield Note(f"{len(unused) - MOST:,} more rules match no tensor")
+
+
 def _notes(family: Family, alignment: Alignment, decisions: Mapping[str, Decision]) -> list[Note]:
     """What the sources and their alignment are told with."""
     notes = list(family.notes)
@@ -200,10 +204,5 @@ def _notes(family: Family, alignment: Alignment, decisions: Mapping[str, Decisio
 
 
 def _unread(decisions: Mapping[str, Decision], names: tuple[str, ...]) -> set[tuple[str, str]]:
-    """(tensor, agent) pairs that no job reads: skipped ones, and all but the taken one."""
-    return {
-        (tensor, name)
-        for tensor, decision in decisions.items()
-        for name in names
-        if name in decision.skip or (decision.take is not None and decision.take != name)
-    }
+    """(tensor, agent) pairs that no job reads."""
+    return {(tensor, name) for tensor, decision in decisions.items() for name in names if not decision.reads(name)}

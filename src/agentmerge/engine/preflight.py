@@ -12,7 +12,7 @@ from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
 from agentmerge.errors import BASE, MergeError, Note, OutputError, Problem, RecipeError, Role, Where
 from agentmerge.files.staging import refuse_inside
-from agentmerge.frozen import Frozen
+from agentmerge.frozen import Frozen, Record
 from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Finding(Frozen):
         return cls(severity="error", where=where, found=found, expected=told.expected, todo=told.todo)
 
 
-class CheckRecord(Frozen):
+class CheckRecord(Record):
     """What a check found, errors first."""
 
     format: str = "agentmerge.check/1"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from agentmerge.engine.globs import Globs
 from agentmerge.errors import Where, about
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ class Decision:
     take: str | None
     skip: frozenset[str]
     reason: str
+    """Why it is copied; "" where it is merged."""
+
+    def reads(self, agent: str) -> bool:
+        """Whether the agent's tensor is read: of one that is copied the source alone, even where that is skipped."""
+        return agent == self.take if self.take is not None else agent not in self.skip
 
 
 class Rules:
@@ -28,23 +33,43 @@ class Rules:
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
-        self._matched: set[int] = set()
+        self._numbers: dict[str, list[int]] = {}
+        for i, rule in enumerate(recipe.rules):
+            self._numbers.setdefault(rule.tensors, []).append(i)
+        self._globs = Globs(self._numbers)
+        self._decided: dict[frozenset[str], Decision] = {}
+        self._applied: dict[tuple[MergeMethod, int], MergeMethod] = {}
 
     def decide(self, tensor: str) -> Decision:
-        """Apply every matching rule in order; `skip` adds up, a rule with settings ends an earlier `take`."""
-        method, take, skip, reason = self._recipe.method, None, frozenset[str](), ""
-        for i, rule in enumerate(self._recipe.rules):
-            if not fnmatchcase(tensor, rule.tensors):
-                continue
-            self._matched.add(i)
+        """What the matching rules make of the recipe, in their order; the same for all tensors that the same match."""
+        matching = frozenset(self._globs.fitting(tensor))
+        if matching not in self._decided:
             with about(Where(tensor=tensor)):  # a rule before may have brought in another inner method
-                method = rule.applied_to(method, f"rules.{i}").bind(self._recipe.context)
-            skip |= frozenset(rule.skip)
-            if rule.take is not None or rule.settings:
+                self._decided[matching] = self._decision(sorted(i for glob in matching for i in self._numbers[glob]))
+        return self._decided[matching]
+
+    def _decision(self, numbers: list[int]) -> Decision:
+        """What these rules say: one with settings ends an earlier `take`; `skip` holds until a later one has it."""
+        method, take, skip, reason = self._recipe.method, None, frozenset[str](), ""
+        for i in numbers:
+            rule = self._recipe.rules[i]
+            if rule.settings:
+                method = self._vary(method, i)
+            if rule.says("skip"):
+                skip = frozenset(rule.skip)
+            if rule.says("take") or rule.settings:
                 take = rule.take
                 reason = f"rules.{i} takes it from {rule.take!r}" if take else ""
         return Decision(method, take, skip, reason)
 
+    def _vary(self, method: MergeMethod, i: int) -> MergeMethod:
+        """The method with the settings of rule i."""
+        if (method, i) not in self._applied:
+            applied = self._recipe.rules[i].applied_to(method, f"rules.{i}")
+            self._applied[method, i] = applied.bind(self._recipe.context)
+        return self._applied[method, i]
+
     def unused(self) -> list[str]:
         """The globs that matched nothing so far."""
-        return [rule.tensors for i, rule in enumerate(self._recipe.rules) if i not in self._matched]
+        matched = frozenset[str]().union(*self._decided)
+        return [glob for glob in self._numbers if glob not in matched]
