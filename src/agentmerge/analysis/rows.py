@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentmerge.frozen import Frozen
+from agentmerge.frozen import Frozen, Record
 
 
 class ModuleRow(Frozen):
@@ -160,7 +160,7 @@ class Advice(Frozen):
     """What to do or to know, and why, with its numbers."""
 
 
-class Findings(Frozen):
+class Findings(Record):
     """Everything a full probe found."""
 
     format: str = "agentmerge.findings/1"
