@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -106,7 +107,8 @@ def test_without_its_extra_it_says_what_to_install(run, agents, data, tmp_path, 
 
 
 def test_a_folder_without_a_tokenizer_is_told_not_the_lines(run, agents, data, tmp_path, monkeypatch):
-    monkeypatch.setattr("agentmerge.importance.run._torch", lambda: None)
+    torch = SimpleNamespace(DEVICES=("cpu",), DTYPES=("float32",), choose_device=lambda _: "cpu")
+    monkeypatch.setattr("agentmerge.importance.run._torch", lambda: torch)
     ran = run("importance", str(agents / "code"), "--data", str(data), "--out", str(tmp_path / "out"))
     assert (ran.code, f"{agents / 'code'}: the folder has no tokenizer" in ran.err) == (2, True)
     assert "Remove the line" not in ran.err

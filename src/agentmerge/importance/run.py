@@ -102,8 +102,8 @@ def measure(
         examples = read_examples(data)
         first = list(islice(examples, options.examples))  # before torch is imported: a bad line is told at once
         torch = _torch()
-        _check_tokenizer(source)
         settings = _settings(options, torch)
+        _check_tokenizer(source)
         corpus = encode(
             chain(first, examples),
             torch.load_tokenizer(source.folder.path),
