@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,6 @@ from agentmerge.errors import MergeError, RecipeError, SourceNotFoundError
 from agentmerge.testing import assert_same_tensors, read_checkpoint
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agentmerge.testing import Sources
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -115,3 +114,25 @@ def test_a_runner_may_be_given(tiny: Sources, tmp_path: Path) -> None:
     merge(tiny.recipe("ram+"), tmp_path / "a", runner=LocalRunner())
     merge(tiny.recipe("ram+"), tmp_path / "b")
     assert_same_tensors(read_checkpoint(tmp_path / "a"), read_checkpoint(tmp_path / "b"))
+
+
+def test_paths_may_be_given_as_paths(tiny: Sources, tmp_path: Path) -> None:
+    agents = {name: Path(source) for name, source in tiny.agents.items()}
+    record = merge({"base": Path(tiny.base), "agents": agents, "method": "ram"}, tmp_path / "out")
+    assert record.recipe["base"] == str(tiny.base)
+
+
+def test_several_settings_are_swept_together(tiny: Sources, tmp_path: Path) -> None:
+    fields = {"rescale": [0, 0.5], "clip": [1, 2]}
+    records = agentmerge.sweep_all(tiny.recipe("ram+"), fields, tmp_path / "all")
+    assert list(records) == ["rescale=0,clip=1", "rescale=0,clip=2", "rescale=0.5,clip=1", "rescale=0.5,clip=2"]
+    methods = [record.recipe["method"] for record in records.values()]
+    assert [(method["rescale"], method["clip"]) for method in methods] == [(0, 1), (0, 2), (0.5, 1), (0.5, 2)]
+
+
+@pytest.mark.parametrize("values", [[1, 1], [1, "1"], [0.5, "0.5"]], ids=str)
+def test_a_value_that_is_swept_twice_is_refused_not_dropped(
+    tiny: Sources, tmp_path: Path, values: list[object]
+) -> None:
+    with pytest.raises(RecipeError, match="twice, expected different values"):
+        agentmerge.sweep(tiny.recipe("ram+"), "rescale", values, tmp_path / "all")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentmerge import MergeRecord, ProbeRecord, Recipe, merge, probe
+from agentmerge import MergeRecord, ProbeRecord, Recipe, check, merge, probe
 from agentmerge.errors import SurveyError
 from agentmerge.testing import assert_same_tensors, read_checkpoint
 
@@ -98,7 +98,7 @@ def test_an_infinite_ratio_is_null_in_json_that_any_reader_takes(tiny: Sources, 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no such file, expected a MergeRecord"),
+        (None, "not written by agentmerge, as it holds no merge_record.json"),
         (b"", "can't be read as a MergeRecord"),
         (b"[]", "not a MergeRecord"),
         (b'{"recipe": 1}', "not a MergeRecord: recipe"),
@@ -114,3 +114,39 @@ def test_what_is_no_record_is_refused_by_name(tmp_path: Path, content: bytes | N
         MergeRecord.load(tmp_path)
     assert message in str(caught.value)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_a_record_is_a_line_at_a_prompt_and_tables_in_a_notebook(tiny: Sources, tmp_path: Path) -> None:
+    probed = probe(tiny.recipe("ram+"), full=True)
+    merged = merge(tiny.recipe("ram+"), tmp_path / "out", full=True)
+    for record in (probed, merged, probed.findings, merged.tensors, probed.survey, check(tiny.recipe("ram+"))):
+        assert len(repr(record)) < 1000
+        assert "\n" not in repr(record)
+        assert repr(record).startswith(type(record).__name__)
+        html = record._repr_html_()
+        assert html.count("<table>") == html.count("</table>") > 0
+        assert len(html) < 60_000
+    assert f"{probed.survey.agents['code'].changed:,}" in probed._repr_html_()
+
+
+def test_what_a_record_shows_in_a_notebook_is_escaped(tiny: Sources) -> None:
+    record = probe(tiny.recipe("ram+")).model_copy(update={"warnings": ["<script>alert(1)</script>"]})
+    assert "<script>" not in record._repr_html_()
+    assert "&lt;script&gt;" in record._repr_html_()
+
+
+def test_dir_of_a_record_has_its_own_names_alone(tiny: Sources, tmp_path: Path) -> None:
+    merged = merge(tiny.recipe("ram+"), tmp_path / "out")
+    assert set(dir(merged)) == set(MergeRecord.model_fields) | {"load", "dump", "rows"}
+    assert set(dir(probe(tiny.recipe("ram+")))) == set(ProbeRecord.model_fields) | {"load", "save", "rows"}
+
+
+def test_a_record_has_a_row_per_agent_for_a_table(tiny: Sources, tmp_path: Path) -> None:
+    merged = merge(tiny.recipe("ram+"), tmp_path / "out", full=True)
+    rows = {row["agent"]: row for row in merged.rows()}
+    assert set(rows) == set(tiny.agents)
+    assert rows["code"]["changed"] == merged.survey.agents["code"].changed
+    assert rows["code"]["rescale_survived"] == merged.rounding["code"].rescale_survived
+    assert merged.retention is not None
+    assert rows["code"]["retention_unique"] == merged.retention["code"].unique
+    assert probe(tiny.recipe("ram+")).rows()[0]["agent"] == "code"

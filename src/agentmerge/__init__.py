@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agentmerge._version import __version__
 
 if TYPE_CHECKING:
-    from agentmerge.api import check, merge, probe, sweep
+    from agentmerge.api import check, merge, probe, sweep, sweep_all
     from agentmerge.engine.preflight import CheckRecord
     from agentmerge.errors import MergeError
     from agentmerge.methods.base import MergeMethod
@@ -21,6 +21,7 @@ _HOMES = {
     "merge": "api",
     "probe": "api",
     "sweep": "api",
+    "sweep_all": "api",
     "CheckRecord": "engine.preflight",
     "Recipe": "recipe",
     "MergeMethod": "methods.base",
@@ -43,6 +44,7 @@ __all__ = [
     "probe",
     "register",
     "sweep",
+    "sweep_all",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ def sweep(
     """Merge once per value of one of the method's settings, reading the inputs once for all of them.
 
     `field` is a setting of the method, for example "rescale". The merge with each of its `values` goes into a folder of
-    `out` that is named FIELD=VALUE. The other arguments are those of `merge`.
+    `out` that is named FIELD=VALUE. The other arguments are those of `merge`; `sweep_all` takes several settings.
 
     Returns:
         The records by folder name.
@@ -71,13 +72,60 @@ def sweep(
     Raises:
         MergeError: whatever the user can mend.
     """
-    base = as_recipe(recipe)
-    if not values:
-        raise RecipeError(f"sweep: no values for {field}", expected="at least one")
-    recipes = {f"{field}={value}": base.with_method({field: value}) for value in values}
+    fields = {field: values}
+    return sweep_all(recipe, fields, out, overwrite=overwrite, full=full, runner=runner, watch=watch)
+
+
+def sweep_all(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    fields: Mapping[str, Sequence[Any]],
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    full: bool = False,
+    runner: Runner | None = None,
+    watch: Watch | None = None,
+) -> dict[str, MergeRecord]:
+    """Merge once per combination of values of several settings of the method, reading the inputs once for all of them.
+
+    `fields` are the values of each setting, for example `{"rescale": [0.1, 0.5], "clip": [1, 2]}`, which makes four
+    merges. Each goes into a folder of `out` that is named FIELD=VALUE,FIELD=VALUE. The other arguments are those of
+    `merge`.
+
+    Returns:
+        The records by folder name.
+
+    Raises:
+        MergeError: whatever the user can mend.
+    """
+    recipes = swept(recipe, fields)
     folders = {Path(out) / name: found for name, found in recipes.items()}
     records = merge_all(folders, overwrite=overwrite, beside=_beside(full), runner=runner, watch=watch)
     return dict(zip(recipes, records, strict=True))
+
+
+def swept(recipe: Recipe | Mapping[str, Any] | str | Path, fields: Mapping[str, Sequence[Any]]) -> dict[str, Recipe]:
+    """The recipes of a sweep by the names of their folders; see `sweep_all`.
+
+    Raises:
+        RecipeError: a setting has no values, or one twice; a value does not fit the setting, or a folder's name.
+    """
+    base = as_recipe(recipe)
+    for field, values in fields.items():
+        if not values:
+            raise RecipeError(f"sweep: no values for {field}", expected="at least one")
+        twice = next((value for i, value in enumerate(map(str, values)) if value in map(str, values[:i])), None)
+        if twice is not None:
+            raise RecipeError(f"sweep: {field} has the value {twice} twice", expected="different values")
+    combinations = [dict(zip(fields, chosen, strict=True)) for chosen in product(*fields.values())]
+    return {_folder_name(chosen): base.with_method(chosen) for chosen in combinations}
+
+
+def _folder_name(settings: Mapping[str, Any]) -> str:
+    name = ",".join(f"{field}={value}" for field, value in settings.items())
+    if "/" in name:
+        raise RecipeError(f"sweep: {name} can't be the name of a folder", todo="Merge these values one by one.")
+    return name
 
 
 def probe(

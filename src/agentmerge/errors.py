@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -175,6 +176,8 @@ class SurveyError(MergeError, ValueError):
     """A saved survey does not belong to these sources or settings."""
 
 
+LINE = 80
+"""Characters of a value in a message."""
 _UNION_TAG = re.compile(r".*\[.*\]|constrained-\w+")
 """What pydantic puts into a path beside names: "literal['auto']", "constrained-int", "[key]"."""
 
@@ -193,11 +196,6 @@ def shortened(items: Iterable[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def complaints(error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]]) -> str:
-    """The text of `problems_of`."""
-    return "\n".join(map(str, problems_of(error, prefix, known)))
-
-
 def problems_of(error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]]) -> tuple[Problem, ...]:
     """What pydantic complains of: each with its path, what was found and, for an unknown field, the nearest known.
 
@@ -206,16 +204,45 @@ def problems_of(error: ValidationError, prefix: str, known: Mapping[str, Iterabl
         prefix: what the texts start with, for example "recipe.yaml: " or "method.".
         known: the fields of each section by its path, for did-you-mean; "" is the outermost section.
     """
-    items = error.errors(include_url=False)
-    return tuple(problem for item in items for problem in _problems_of_item(item, prefix, known))
+    found: dict[str, list[Any]] = {}
+    for item in error.errors(include_url=False):
+        found.setdefault(".".join(_path(item)), []).append(item)
+    return tuple(problem for items in found.values() for problem in _problems_of_items(items, prefix, known))
+
+
+def shown(value: object) -> str:
+    """What a user wrote, for a message: at most a line of it."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python's own words are about a setting of the interpreter
+        return f"a number of more than {sys.get_int_max_str_digits():,} digits"
+    return text if len(text) <= LINE else f"{text[: LINE - 3]}..."
+
+
+def _path(item: Any) -> list[str]:
+    parts = [str(part) for part in item["loc"]]
+    if parts[-1:] == ["[key]"]:
+        parts[-2:] = [shown(item["input"]).strip("'")]
+    return [part for part in parts if not _UNION_TAG.fullmatch(part)]
+
+
+def _problems_of_items(items: list[Any], prefix: str, known: Mapping[str, Iterable[str]]) -> tuple[Problem, ...]:
+    """What is wrong at one place; where it may hold one of several kinds of values, pydantic complains for each."""
+    words = [item for item in items if item["type"] == "literal_error"]
+    first, *others = [item for item in items if item not in words] or items
+    problems = _problems_of_item(first, prefix, known)
+    if not others and words and first not in words:
+        allowed = " or ".join(item["ctx"]["expected"] for item in words)
+        todo = " ".join(filter(None, (problems[0].todo, f"It may also be {allowed}.")))
+        return (replace(problems[0], todo=todo), *problems[1:])
+    return (*problems, *(problem for item in others for problem in _problems_of_item(item, prefix, known)))
 
 
 def _problems_of_item(item: Any, prefix: str, known: Mapping[str, Iterable[str]]) -> tuple[Problem, ...]:
     inner = item.get("ctx", {}).get("error")
     if isinstance(inner, MergeError):
-        first, *more = inner.problems
-        return (replace(first, found=f"{prefix}{first.found}"), *more)
-    parts = [str(part) for part in item["loc"] if not _UNION_TAG.fullmatch(str(part))]
+        return tuple(replace(problem, found=f"{prefix}{problem.found}") for problem in inner.problems)
+    parts = _path(item)
     path = ".".join(parts)
     where = Where(path=path)
     if item["type"] == "extra_forbidden":
@@ -223,5 +250,7 @@ def _problems_of_item(item: Any, prefix: str, known: Mapping[str, Iterable[str]]
         return (Problem(f"{prefix}{path}: unknown field", todo=hint.strip(), where=where),)
     if item["type"] == "missing":
         return (Problem(f"{prefix}{path}: missing.", where=where),)
-    text = f"{item['msg'].removeprefix('Value error, ')}, found {item['input']!r:.80}."
-    return (Problem(f"{prefix}{path}: {text}", where=where),)
+    text = f"{item['msg'].removeprefix('Value error, ')}, found {shown(item['input'])}."
+    quotes = item["type"] == "string_type" and isinstance(item["input"], int | float)
+    todo = "Put quotes around it where text is meant." if quotes else ""
+    return (Problem(f"{prefix}{path}: {text}", todo=todo, where=where),)

@@ -1,4 +1,4 @@
-"""What this process may use of the machine. Knows nothing of merging."""
+"""What this process may use of the machine, and how to get what is not there. Knows nothing of merging."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from pathlib import Path
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """What a container may use, "quota period" in microseconds; Linux, cgroup 2."""
+
+
+def how_to_install(extra: str) -> str:
+    """The commands that bring what a part of this package needs besides."""
+    return f"pip install 'agentmerge[{extra}]', or in a clone of agentmerge pip install -e '.[{extra}]'"
 
 
 def available_cpus() -> int:

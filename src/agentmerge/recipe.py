@@ -6,6 +6,7 @@ command line's options and the table in docs/recipe.md are made from these model
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -21,15 +22,17 @@ from pydantic import (
     model_validator,
 )
 
-from agentmerge.errors import RecipeError, Where, did_you_mean, problems_of
+from agentmerge.errors import RecipeError, Where, did_you_mean, problems_of, shown
+from agentmerge.files.core_yaml import parse_core_yaml
 from agentmerge.files.documents import parse_yaml
 from agentmerge.frozen import Settings
 from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
 from agentmerge.rule import Rule, check_rules
+from agentmerge.tensors import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 OUTPUT_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 """Recipe spelling to safetensors spelling; "base" means each tensor's own dtype."""
@@ -42,22 +45,32 @@ AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_l
 
 def _whole_size(value: Any) -> Any:
     """ByteSize reads the beginning of "5GB/s"; a size has nothing behind its unit."""
-    if isinstance(value, str) and not re.fullmatch(r"\s*\d+(\.\d+)?\s*[A-Za-z]*\s*", value):
+    if isinstance(value, str) and not re.fullmatch(r"\s*\d{1,18}(\.\d+)?\s*[A-Za-z]*\s*", value):
         raise ValueError("expected a size such as 5GB, 8MB or 1GiB")
+    if isinstance(value, int | float) and value >= 10**18:
+        raise ValueError("expected less than 10^18 bytes")
     return value
 
 
 Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
 
 
+def _path_text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+PathText = Annotated[str, BeforeValidator(_path_text)]
+"""A path as text; from Python it may be a Path."""
+
+
 class AgentSource(Settings):
     """Where an agent is, and its weight."""
 
-    source: str = Field(min_length=1)
+    source: PathText = Field(min_length=1)
     """A folder, or a single .safetensors file."""
     weight: float = 1.0
     """Its coefficient."""
-    importance: str | None = None
+    importance: PathText | None = None
     """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
 
 
@@ -85,7 +98,7 @@ class Inputs(Settings):
 class Output(Settings):
     """How the result is stored."""
 
-    dtype: Literal["base", "float32", "float16", "bfloat16"] = "base"
+    dtype: Annotated[Literal["base", "float32", "float16", "bfloat16"], BeforeValidator(dtype_name)] = "base"
     """How numbers are stored; base keeps each tensor's own dtype."""
     rounding: Literal["nearest", "stochastic"] = "nearest"
     """To the nearest number of the output dtype (ties to even), or to one of its two neighbours, unbiased."""
@@ -102,7 +115,7 @@ class Run(Settings):
     """Bytes of the base that one block holds; auto takes 8MB, less where many workers hold many agents."""
     runner: Literal["local"] = "local"
     """Who does the work: local is threads of this process."""
-    survey: str | None = None
+    survey: PathText | None = None
     """A survey that `probe --json FILE` saved, to use instead of folding again."""
     allow_slow: bool = False
     """Start although the arithmetic takes hours without a GPU."""
@@ -115,7 +128,7 @@ SECTIONS: dict[str, type[Settings]] = {"inputs": Inputs, "output": Output, "run"
 class Recipe(Settings):
     """Everything a merge depends on; `Recipe.load(path)` reads YAML, `Recipe.parse(mapping)` plain data."""
 
-    base: str = Field(min_length=1)
+    base: PathText = Field(min_length=1)
     """The agents' common ancestor: a folder, or a single .safetensors file."""
     agents: dict[AgentName, AgentSource] = Field(min_length=1)
     """The agents by name, each as its source alone or as a mapping."""
@@ -136,7 +149,9 @@ class Recipe(Settings):
     def _plain_sources(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        return {name: {"source": agent} if isinstance(agent, str) else agent for name, agent in value.items()}
+        return {
+            name: {"source": agent} if isinstance(agent, str | os.PathLike) else agent for name, agent in value.items()
+        }
 
     @field_validator("method", mode="before")
     @classmethod
@@ -180,7 +195,7 @@ class Recipe(Settings):
         """
         if not isinstance(data, dict):
             raise RecipeError(
-                f"{where}: expected a mapping with base, agents and method, found {data!r:.80}.",
+                f"{where}: expected a mapping with base, agents and method, found {shown(data)}.",
                 where=Where(path=where),
             )
         if "merge_method" in data:
@@ -202,7 +217,7 @@ class Recipe(Settings):
         Raises:
             RecipeError: the file is not there, is no YAML, or its content is wrong.
         """
-        return cls.parse(read_yaml(Path(path)), str(path), Path(path))
+        return cls.parse(read_recipe(Path(path)), str(path), Path(path))
 
     def with_method(self, settings: dict[str, Any]) -> Recipe:
         """This recipe with some of its method's settings changed, as a rule changes them.
@@ -255,8 +270,17 @@ def nested(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read_yaml(path: Path) -> Any:
-    """One YAML document; a key that stands twice is an error, not a silent overwrite."""
+def read_recipe(path: Path) -> Any:
+    """The document of a recipe, in YAML 1.2; see `read_yaml`."""
+    return read_yaml(path, parse_core_yaml)
+
+
+def read_yaml(path: Path, parse: Callable[[str], Any] = parse_yaml) -> Any:
+    """One YAML document, in 1.1 unless `parse` says otherwise; a key that stands twice is an error.
+
+    Raises:
+        RecipeError: the file is not there, or is no such document.
+    """
     where = Where(path=str(path))
     try:
         text = path.read_text(encoding="utf-8")
@@ -265,7 +289,7 @@ def read_yaml(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: can't be read as a recipe: {error}", where=where) from None
     try:
-        return parse_yaml(text)
+        return parse(text)
     except ValueError as error:
         todo = f"It holds what mergekit reads: {CONVERT.format(path)}" if "merge_method:" in text else ""
         raise RecipeError(f"{path}: not valid YAML: {error}", todo=todo, where=where) from None
@@ -275,7 +299,7 @@ def _known_fields(data: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """The fields of every section by its path, for did-you-mean."""
     known = {path: tuple(section.model_fields) for path, section in SECTIONS.items()} | {"": tuple(Recipe.model_fields)}
     agents = data.get("agents")
-    for name in agents if isinstance(agents, dict) else ():
+    for name in filter(lambda name: isinstance(name, str), agents if isinstance(agents, dict) else ()):
         known[f"agents.{name}"] = tuple(AgentSource.model_fields)
     return known
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pydantic import Field, ValidationError
 
 from agentmerge.analysis.rows import Findings  # noqa: TC001 - pydantic reads it at run time
-from agentmerge.errors import SurveyError, Where
+from agentmerge.errors import SurveyError, Where, shortened
+from agentmerge.files.documents import whole_number
 from agentmerge.files.staging import replace_file
-from agentmerge.frozen import Frozen
+from agentmerge.frozen import Frozen, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.rounding import RoundingCounts
@@ -46,7 +47,7 @@ class AgentOverlap(Frozen):
     """Elements that differ from the base by the agent's dtype alone and count as unchanged; null where none can."""
 
 
-class SurveySummary(Frozen):
+class SurveySummary(Record):
     """Counts over all merged elements; a tied head counts once."""
 
     elements: int
@@ -85,6 +86,10 @@ class SurveySummary(Frozen):
                 storage_rounding=restored.get(name),
             )
         return cls(elements=counts.elements, threshold=threshold, agents=agents)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per agent for a table, its name first."""
+        return [{"agent": name, **agent.model_dump()} for name, agent in self.agents.items()]
 
 
 class AgentRounding(Frozen):
@@ -125,7 +130,7 @@ class CopiedTensor(Frozen):
     reason: str
 
 
-class Tensors(Frozen):
+class Tensors(Record):
     """How many tensors were merged, and which were copied and why."""
 
     merged: int
@@ -168,7 +173,7 @@ class ProbeTiming(Frozen):
     bytes_read: int
 
 
-class MergeRecord(Frozen):
+class MergeRecord(Record):
     """merge_record.json: everything that was done. `Recipe.parse(record.recipe)` does it again.
 
     The recipe and the sources are plain data, so that a record can be read where the method's plug-in is not installed.
@@ -199,14 +204,24 @@ class MergeRecord(Frozen):
         Raises:
             SurveyError: there is none, or it can't be read.
         """
-        return _load(cls, Path(folder) / RECORD)
+        return _load(cls, Path(folder) / RECORD, _no_merge)
 
     def dump(self) -> bytes:
         """The file's content."""
         return (self.model_dump_json(indent=2) + "\n").encode()
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per agent for a table, such as `pandas.DataFrame(record.rows())`: counts, rounding and retention."""
+        kept = self.retention or {}
+        return [
+            row
+            | self.rounding[row["agent"]].model_dump()
+            | {f"retention_{name}": share for name, share in kept.get(row["agent"], ())}
+            for row in self.survey.rows()
+        ]
 
-class ProbeRecord(Frozen):
+
+class ProbeRecord(Record):
     """What a probe saw, and all its answers: `merge --survey FILE` goes on from here."""
 
     format: str = "agentmerge.survey/1"
@@ -229,7 +244,11 @@ class ProbeRecord(Frozen):
         Raises:
             SurveyError: it is not there, or can't be read.
         """
-        return _load(cls, Path(path))
+        return _load(cls, Path(path), _no_survey)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per agent for a table, such as `pandas.DataFrame(record.rows())`."""
+        return self.survey.rows()
 
     def save(self, path: Path | str) -> None:
         """Write it as JSON; a survey that was there stays until the new one is whole.
@@ -240,12 +259,27 @@ class ProbeRecord(Frozen):
         replace_file(Path(path), (self.model_dump_json(indent=1) + "\n").encode())
 
 
-def _load(kind: type[R], path: Path) -> R:
+def _no_merge(path: Path) -> SurveyError:
+    """Why there is no record at a path."""
+    folder, where = path.parent, Where(path=str(path))
+    if not folder.is_dir():
+        found = f"{folder}: {'is a file' if folder.exists() else 'no such folder'}"
+        return SurveyError(found, expected="a folder that agentmerge wrote", where=where)
+    inner = sorted(one.parent.name for one in folder.glob(f"*/{RECORD}"))
+    todo = f"It holds merges: {shortened(inner)}." if inner else ""
+    return SurveyError(f"{folder}: not written by agentmerge, as it holds no {RECORD}", todo=todo, where=where)
+
+
+def _no_survey(path: Path) -> SurveyError:
+    return SurveyError(f"{path}: no such file", expected="a ProbeRecord", where=Where(path=str(path)))
+
+
+def _load(kind: type[R], path: Path, absent: Callable[[Path], SurveyError]) -> R:
     name, where = kind.__name__, Where(path=str(path))
     try:
-        return kind.model_validate(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        raise SurveyError(f"{path}: no such file", expected=f"a {name}", where=where) from None
+        return kind.model_validate(json.loads(path.read_bytes(), parse_int=whole_number))
+    except (FileNotFoundError, NotADirectoryError):
+        raise absent(path) from None
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])

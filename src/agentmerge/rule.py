@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from agentmerge.errors import Problem, RecipeError, Where, did_you_mean
 from agentmerge.frozen import Settings
@@ -32,7 +32,15 @@ class Rule(Settings):
     take: str | None = None
     """The tensor is copied from here: base, or an agent's name."""
     skip: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
-    """Agents that count as unchanged here."""
+    """Agents that count as unchanged here; an empty list ends what earlier rules skip."""
+
+    def says(self, field: str) -> bool:
+        """Whether the user wrote this field; what is not said stays as earlier rules left it."""
+        return field in self.model_fields_set
+
+    @model_serializer(mode="wrap")
+    def _as_said(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {field: value for field, value in dump(self).items() if self.says(field)}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -61,13 +69,27 @@ def check_rules(rules: Sequence[Rule], method: MergeMethod, context: Context) ->
     Raises:
         RecipeError: of the first such rule, with its path.
     """
-    possible = {_shape(method): method}
+    possible, seen = {_shape(method): method}, set[Any]()
     for i, rule in enumerate(rules):
+        key = _key(rule.settings, len(possible))
+        if not rule.settings or (key is not None and key in seen):
+            continue
+        seen.add(key)
         made = [_applied(rule, known, context, f"rules.{i}") for known in possible.values()]
         fitting = [found for found in made if isinstance(found, MergeMethod)]
         if not fitting:
             raise next(found for found in made if isinstance(found, RecipeError))
         possible = {_shape(found): found for found in fitting} | possible
+
+
+def _key(settings: dict[str, Any], possible: int) -> Any:
+    """What tells rules apart whose settings need be checked once only; None for those that can't be compared."""
+    key = (possible, *((name, type(value), value) for name, value in settings.items()))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 def _applied(rule: Rule, method: MergeMethod, context: Context, where: str) -> MergeMethod | RecipeError:

@@ -36,6 +36,14 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """Every dtype that can be read, by its safetensors spelling."""
 
+SPELLINGS = {
+    **dict.fromkeys(("bf16",), "bfloat16"),
+    **dict.fromkeys(("fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("fp32", "f32", "float", "single"), "float32"),
+    **dict.fromkeys(("fp64", "f64", "double"), "float64"),
+}
+"""What people write for the names that torch and numpy have for dtypes, in small letters."""
+
 MERGEABLE = frozenset({"F64", "F32", "F16", "BF16"})
 """The dtypes a method works on; every other tensor is copied."""
 
@@ -45,6 +53,18 @@ RUNNING = 64
 """Running sums within a leaf: element i of a leaf is added to the sum i % RUNNING, then they are folded in halves."""
 MIX = 0x9E3779B1
 """An odd constant that spreads an index over 32 bits."""
+
+
+def dtype_name(written: Any) -> Any:
+    """The name of a dtype, such as "bfloat16", for any spelling of it: "bf16", "torch.bfloat16", or a dtype itself.
+
+    What is no dtype stays as it is.
+    """
+    if written is None or isinstance(written, bool | int | float | list | tuple | dict):
+        return written
+    text = written if isinstance(written, str) else getattr(written, "__name__", str(written))
+    short = text.strip().lower().removeprefix("torch.")
+    return SPELLINGS.get(short, short if short in SPELLINGS.values() else written)
 
 
 @dataclass(frozen=True, slots=True)

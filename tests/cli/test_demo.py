@@ -10,8 +10,8 @@ import pytest
 
 from agentmerge import merge
 from agentmerge.cli import main
-from agentmerge.cli.demo import score_table
-from agentmerge.demo.contest import TASKS, Row
+from agentmerge.cli.demo import MINUTES, score_table
+from agentmerge.demo.contest import MODELS, TASKS, Row
 from agentmerge.demo.shipped import recipe
 from agentmerge.eval.score import Score
 from agentmerge.record import MergeRecord
@@ -79,20 +79,78 @@ def test_the_demo_does_not_replace_a_merge_of_other_agents(monkeypatch, capsys, 
 def test_for_machines_the_demo_is_the_record_and_the_scores(monkeypatch, capsys, tmp_path: Path):
     score = Score(dict.fromkeys(TASKS, (True, False)))
     monkeypatch.setattr(
-        "agentmerge.cli.demo.contest", lambda quiet: [Row("RAM", "merge", {"dev": score, "test": score})]
+        "agentmerge.cli.demo.contest", lambda quiet: [Row("RAM", "merge", {"dev": score, "test": score})] * MODELS
     )
     monkeypatch.setattr("agentmerge.eval.generate.available", lambda: True)
     assert demo(monkeypatch, "--out", tmp_path / "out", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["record"] == json.loads((tmp_path / "out" / "merge_record.json").read_text())
     shares = {str(task): 0.5 for task in TASKS}
-    assert told["scores"] == [{"model": "RAM", "kind": "merge", "scores": {"dev": shares, "test": shares}}]
+    assert told["scores"] == [{"model": "RAM", "kind": "merge", "scores": {"dev": shares, "test": shares}}] * MODELS
 
 
 def test_without_torch_the_demo_says_how_to_get_the_scores(monkeypatch, capsys, tmp_path: Path):
     monkeypatch.setattr("agentmerge.eval.generate.available", lambda: False)
     assert demo(monkeypatch, "--out", tmp_path / "out") == 0
-    assert "agentmerge[eval]" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "python -m pip install -e '.[eval]' && agentmerge demo" in told
+    assert "agentmerge[eval]" in told
+    assert told.startswith("Takes a few seconds.")
+
+
+def row_of(label: str) -> Row:
+    score = Score(dict.fromkeys(TASKS, (True, False)))
+    return Row(label, "merge", {"dev": score, "test": score})
+
+
+@pytest.fixture
+def scoring(monkeypatch) -> list[str]:
+    """As if torch were installed, and a model scored at once; the models to score."""
+    labels = [f"model {i}" for i in range(MODELS)]
+
+    def rows(watch):
+        for label in labels:
+            watch(label)
+            if label == "interrupt":
+                raise KeyboardInterrupt
+            yield row_of(label)
+
+    monkeypatch.setattr("agentmerge.eval.generate.available", lambda: True)
+    monkeypatch.setattr("agentmerge.cli.demo.rows", rows)
+    return labels
+
+
+@pytest.mark.usefixtures("scoring")
+def test_the_first_line_says_how_long_it_takes_and_scoring_counts_to_an_end(monkeypatch, capsys, tmp_path: Path):
+    assert demo(monkeypatch, "--out", tmp_path / "out") == 0
+    told = capsys.readouterr()
+    first = " ".join(told.out.split("\n\n")[0].split())
+    assert first.startswith(f"Takes about {MINUTES} minutes, nearly all of it to score {MODELS} models")
+    assert "Ctrl-C" in first
+    lines = told.err.splitlines()
+    assert lines[0] == f"scoring 1 of {MODELS}: model 0"
+    assert lines[1].startswith(f"scoring 2 of {MODELS}: model 1, about ")
+    assert lines[-1].startswith(f"scored {MODELS} models in ")
+    assert len(lines) == MODELS + 1
+
+
+def test_ctrl_c_while_it_scores_keeps_the_merge_and_says_so(monkeypatch, capsys, tmp_path: Path, scoring: list[str]):
+    scoring[2] = "interrupt"
+    assert demo(monkeypatch, "--out", tmp_path / "out") == 130
+    told = capsys.readouterr()
+    assert f"The merge in {tmp_path / 'out'} is whole; 2 of {MODELS} models were scored." in told.err
+    assert "model 1" in told.out
+    assert MergeRecord.load(tmp_path / "out").recipe["method"]["name"] == "ram_plus"
+    scoring[0] = "interrupt"
+    assert demo(monkeypatch, "--out", tmp_path / "out") == 130
+    assert "Are the skills there" not in capsys.readouterr().out
+
+
+def test_the_help_says_how_long_it_takes(monkeypatch, capsys):
+    assert demo(monkeypatch, "--help") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"{MODELS} models are scored" in told
+    assert f"about {MINUTES} minutes" in told
 
 
 def test_the_score_table_has_a_row_per_model_and_a_column_per_sub_task():

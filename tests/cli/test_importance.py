@@ -2,12 +2,14 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import agentmerge.importance
 from agentmerge.cli.importance import summary
 from agentmerge.importance.record import DataFacts, ImportanceRecord, ModelFacts, Settings, TensorFacts
+from agentmerge.importance.run import Options
 
 
 @pytest.fixture
@@ -102,6 +104,19 @@ def test_without_its_extra_it_says_what_to_install(run, agents, data, tmp_path, 
     assert ran.code == 2
     assert "pip install 'agentmerge[importance]'" in ran.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_a_tokenizer_is_told_not_the_lines(run, agents, data, tmp_path, monkeypatch):
+    torch = SimpleNamespace(DEVICES=("cpu",), DTYPES=("float32",), choose_device=lambda _: "cpu")
+    monkeypatch.setattr("agentmerge.importance.run._torch", lambda: torch)
+    ran = run("importance", str(agents / "code"), "--data", str(data), "--out", str(tmp_path / "out"))
+    assert (ran.code, f"{agents / 'code'}: the folder has no tokenizer" in ran.err) == (2, True)
+    assert "Remove the line" not in ran.err
+
+
+@pytest.mark.parametrize(("given", "read"), [("bf16", "bfloat16"), ("fp64", "float64"), ("half", "float16")])
+def test_a_dtype_may_be_spelled_as_people_do(given, read):
+    assert Options.of(dtype=given).dtype == read
 
 
 class Missing:

@@ -15,4 +15,16 @@ def test_inspect_reads_back_sources_overlap_and_rounding(run, sources, tmp_path)
 def test_a_folder_without_a_record_is_told(run, tmp_path):
     ran = run("inspect", str(tmp_path))
     assert ran.code == 2
-    assert "merge_record.json: no such file" in ran.err
+    assert f"{tmp_path}: not written by agentmerge" in ran.err
+
+
+def test_a_folder_that_is_not_there_and_a_file_are_told(run, tmp_path):
+    assert "no such folder" in run("inspect", str(tmp_path / "none")).err
+    (tmp_path / "file").touch()
+    assert "is a file, expected a folder that agentmerge wrote" in run("inspect", str(tmp_path / "file")).err
+
+
+def test_a_folder_of_a_sweep_names_the_merges_in_it(run, sources, tmp_path):
+    run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "clip=1,2", "--quiet")
+    ran = run("inspect", str(tmp_path / "all"))
+    assert (ran.code, "It holds merges: clip=1, clip=2." in ran.err) == (2, True)

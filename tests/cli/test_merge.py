@@ -102,7 +102,7 @@ def test_a_taken_out_is_refused_with_exit_2_and_overwrite_replaces_it(run, sourc
         (("--set", "rescale=-1"), "method.rescale"),
         (("--set", "rescale=much"), "method.rescale"),
         (("--set", "rescale"), "expected FIELD=VALUE"),
-        (("--dtype", "bf16"), "output.dtype"),
+        (("--dtype", "bf17"), "output.dtype"),
         (("--shard-size", "5 bananas"), "output.shard_size"),
         (("--workers", "0"), "run.workers"),
         (("--agent", "code=/nowhere"), "'code' is given twice"),
@@ -146,11 +146,94 @@ def test_a_sweep_writes_a_folder_per_value_equal_to_merging_each_alone(run, sour
         assert MergeRecord.load(swept).survey == MergeRecord.load(out).survey
 
 
-def test_a_sweep_for_machines_is_one_object_by_folder(run, sources, tmp_path):
-    ran = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "clip=1,2", "--json")
-    records = json.loads(ran.out)
-    assert {name: record["recipe"]["method"]["clip"] for name, record in records.items()} == {"clip=1": 1, "clip=2": 2}
-    assert MergeRecord.load(tmp_path / "all/clip=1").model_dump(mode="json") == records["clip=1"]
+def test_a_sweep_for_machines_is_one_list_with_the_folder_of_each(run, sources, tmp_path):
+    out = tmp_path / "all"
+    records = json.loads(run("merge", *sources, "--out", str(out), "--sweep", "clip=1,2", "--json").out)
+    assert [one["recipe"]["method"]["clip"] for one in records] == [1, 2]
+    assert [one.pop("out") for one in records] == [str(out / "clip=1"), str(out / "clip=2")]
+    assert MergeRecord.load(out / "clip=1").model_dump(mode="json") == records[0]
+
+
+TWO = ("--sweep", "rescale=0.5,0.9", "--sweep", "clip=0.5,1")
+
+
+def test_two_sweeps_merge_every_combination_from_one_reading(run, sources, tmp_path):
+    ran = run("merge", *sources, "--out", str(tmp_path / "all"), *TWO, "--dtype", "float32")
+    names = [f"rescale={r},clip={c}" for r in ("0.5", "0.9") for c in ("0.5", "1")]
+    assert ran.code == 0
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == names
+    for name in names:
+        record = MergeRecord.load(tmp_path / "all" / name)
+        assert (record.timing.outputs, record.timing.folds) == (4, 1)
+        settings = [word for pair in name.split(",") for word in ("--set", pair)]
+        run("merge", *sources, "--out", str(tmp_path / name), *settings, "--dtype", "float32", "--quiet")
+        alone, swept = (folder / name / "model.safetensors" for folder in (tmp_path, tmp_path / "all"))
+        assert alone.read_bytes() == swept.read_bytes()
+
+
+def test_three_sweeps_are_eight_merges(run, sources, tmp_path):
+    args = ("--sweep", "rescale=0,1", "--sweep", "clip=1,2", "--sweep", "curve=linear,soft", "--quiet")
+    run("merge", *sources, "--out", str(tmp_path / "all"), *args)
+    assert len(list((tmp_path / "all").iterdir())) == 8
+
+
+def test_a_sweep_tells_what_the_agents_changed_once_and_a_row_per_merge(run, sources, tmp_path):
+    out = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "rescale=0.5,0.9,1").out
+    assert out.count("merged elements, changed where") == 1
+    for value in ("0.5", "0.9", "1"):
+        scale = MergeRecord.load(tmp_path / f"all/rescale={value}").survey.agents["code"].scale
+        assert [f"{scale:.4f}" in line for line in out.splitlines() if line.startswith(f"rescale={value} ")] == [True]
+    assert "Merged code, tool 3 times" in out
+
+
+def test_a_sweep_of_the_threshold_tells_what_each_counts(run, sources, tmp_path):
+    out = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "threshold=1e-5,1e-3").out
+    assert "> 1e-05" in out
+    assert "> 0.001" in out
+
+
+def test_a_dry_run_of_a_sweep_shows_every_folder_and_the_disk_for_all(run, sources, tmp_path):
+    args = ("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "rescale=0,0.5,1", "--dry-run")
+    out = run(*args).out
+    for value in ("0", "0.5", "1"):
+        assert f"{tmp_path}/all/rescale={value} " in out
+    one = json.loads(run("merge", *sources, "--out", str(tmp_path / "one"), "--dry-run", "--json").out)
+    plans = json.loads(run(*args, "--json").out)
+    assert [plan["method"]["rescale"] for plan in plans] == [0, 0.5, 1]
+    assert [plan["out"] for plan in plans] == [f"{tmp_path}/all/rescale={value}" for value in ("0", "0.5", "1")]
+    assert sum(plan["write_bytes"] for plan in plans) == 3 * one["write_bytes"]
+    assert "3.9MB" in out
+    assert "disk    11.8MB needed for all" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_refuses_a_sweep_that_a_merge_refuses(run, sources, agents, tmp_path):
+    for words in (["--dry-run"], []):
+        ran = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "rescale=0,-1", *words)
+        assert (ran.code, "method.rescale" in ran.err) == (2, True)
+
+
+def test_a_dry_run_says_the_method_in_a_recipes_words(run, sources, tmp_path):
+    words = ("--method", "dare", "--set", "density=0.25", "--set", "then=ties")
+    out = run("merge", *sources, "--out", str(tmp_path / "out"), *words, "--dry-run").out
+    method = next(line for line in out.splitlines() if line.startswith("method"))
+    assert method.startswith("method  dare: then ties (density 0.2, scale 1.0")
+    for python in ("None", "True", "'", "Dare(", "{"):
+        assert python not in method
+
+
+def test_one_bad_value_of_a_sweep_is_one_line(run, sources, tmp_path):
+    ran = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "rescale=0,0.1,abc")
+    assert ran.code == 2
+    assert len(ran.err.splitlines()) == 1
+    assert "method.rescale: " in ran.err
+    assert "found 'abc'. It may also be 'auto'." in ran.err
+
+
+@pytest.mark.parametrize(("given", "stored"), [("bf16", "bfloat16"), ("fp16", "float16"), ("torch.float32", "float32")])
+def test_a_dtype_may_be_spelled_as_people_do(run, sources, tmp_path, given, stored):
+    run("merge", *sources, "--out", str(tmp_path / "out"), "--dtype", given, "--quiet")
+    assert MergeRecord.load(tmp_path / "out").recipe["output"]["dtype"] == stored
 
 
 def test_a_sweep_that_was_killed_while_it_published_finishes_the_rest(run, sources, tmp_path):
@@ -161,6 +244,11 @@ def test_a_sweep_that_was_killed_while_it_published_finishes_the_rest(run, sourc
     assert run(*args).code == 0
     assert (tmp_path / "all/clip=1/model.safetensors").stat().st_mtime_ns == first
     assert (tmp_path / "all/clip=2/model.safetensors").exists()
+
+
+def test_a_field_that_is_swept_twice_is_refused(run, sources, tmp_path):
+    ran = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", "clip=1", "--sweep", "clip=2")
+    assert (ran.code, "'clip' is swept twice" in ran.err) == (2, True)
 
 
 @pytest.mark.parametrize("text", ["rescale", "rescale=", "rescale=1,,2", "rescale=1,1", "=1"])

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentmerge import Recipe
+from agentmerge.engine.globs import Globs
 from agentmerge.engine.rules import Rules
 from agentmerge.methods.ram import Ram
 
@@ -59,13 +64,64 @@ def test_the_last_take_wins_and_settings_end_it() -> None:
     assert (again.take, again.reason, again.method) == (None, "", Ram(rescale=0.2))
 
 
-def test_skips_add_up_and_leave_a_take_alone() -> None:
+def test_the_last_skip_wins_and_leaves_a_take_alone() -> None:
     rules = rules_of(
         {"tensors": "*", "take": "base"}, {"tensors": "*", "skip": "code"}, {"tensors": "w*", "skip": ["tool"]}
     )
-    assert rules.decide("w").skip == {"code", "tool"}
+    assert rules.decide("w").skip == {"tool"}
     assert rules.decide("v").skip == {"code"}
     assert rules.decide("w").take == "base"
+
+
+def test_a_skip_is_taken_back_by_an_empty_one_and_by_nothing_else() -> None:
+    rules = rules_of(
+        {"tensors": "*", "skip": ["code", "tool"]}, {"tensors": "*", "rescale": 0.2}, {"tensors": "w", "skip": []}
+    )
+    assert rules.decide("w").skip == frozenset()
+    assert rules.decide("v").skip == {"code", "tool"}
+
+
+def test_a_take_is_taken_back_by_null() -> None:
+    rules = rules_of({"tensors": "*", "take": "base"}, {"tensors": "w", "take": None})
+    assert (rules.decide("w").take, rules.decide("w").reason) == (None, "")
+    assert rules.decide("v").take == "base"
+
+
+def test_what_a_rule_does_not_say_is_not_in_a_dumped_recipe_either() -> None:
+    said = [{"tensors": "*", "skip": ["code"]}, {"tensors": "w", "rescale": 0.2}, {"tensors": "x", "skip": []}]
+    recipe = Recipe.parse({"base": "b", "agents": {"code": "c"}, "method": "ram+", "rules": said})
+    assert recipe.dump()["rules"] == said
+    again = Rules(Recipe.parse(recipe.dump()))
+    assert (again.decide("w").skip, again.decide("x").skip) == ({"code"}, frozenset())
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_skipped_agent_is_read_where_the_tensor_is_taken_from_it(order: int) -> None:
+    decision = rules_of(*[{"tensors": "w", "skip": "code"}, {"tensors": "w", "take": "code"}][::order]).decide("w")
+    assert (decision.reads("code"), decision.reads("tool")) == (True, False)
+
+
+@given(
+    st.lists(st.text("ab.*?[]!-", max_size=6), max_size=12),
+    st.text("ab.[]-!", max_size=8),
+)
+def test_globs_fit_as_fnmatch_says(globs: list[str], name: str) -> None:
+    assert set(Globs(globs).fitting(name)) == {glob for glob in globs if fnmatchcase(name, glob)}
+
+
+def test_rules_that_share_a_glob_all_hold() -> None:
+    rules = rules_of({"tensors": "w", "rescale": 0.2}, {"tensors": "*", "clip": 1.0}, {"tensors": "w", "clip": 1.5})
+    assert rules.decide("w").method == Ram(rescale=0.2, clip=1.5)
+    assert rules.decide("v").method == Ram(clip=1.0)
+
+
+def test_thousands_of_rules_are_tried_only_where_they_may_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    compiled = re.compile
+    monkeypatch.setattr("agentmerge.engine.globs.re.compile", lambda p: tried.append(p) or compiled(p))
+    rules = rules_of(*({"tensors": f"*layers.{i}.*", "skip": "code"} for i in range(3000)))
+    assert rules.decide("model.layers.2999.mlp").skip == {"code"}
+    assert len(tried) == 1
 
 
 def test_rules_that_matched_nothing_are_listed() -> None:

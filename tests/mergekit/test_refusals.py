@@ -92,7 +92,7 @@ def test_weights_that_change_their_proportion(convert):
     assert "skip" in message
 
 
-def test_a_skip_that_a_narrower_filter_would_have_to_end(convert):
+def test_a_narrower_filter_ends_the_skip_of_a_broader_one(convert):
     text = """
     merge_method: task_arithmetic
     base_model: b
@@ -100,7 +100,8 @@ def test_a_skip_that_a_narrower_filter_would_have_to_end(convert):
       - {model: x, parameters: {weight: [{filter: mlp.up, value: 1}, {filter: mlp, value: 0}, {value: 1}]}}
       - {model: y, parameters: {weight: 1}}
     """
-    assert "can't end the `skip`" in refused(convert, text)
+    rules = convert(text).data["rules"]
+    assert rules == [{"tensors": "*mlp*", "skip": ["x"]}, {"tensors": "*mlp.up*", "skip": []}]
 
 
 def test_a_sign_that_a_filter_turns(convert):

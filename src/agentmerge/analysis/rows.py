@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from agentmerge.frozen import Frozen
+from agentmerge.frozen import Frozen, Record
 
 
 class ModuleRow(Frozen):
@@ -167,7 +167,7 @@ class Advice(Frozen):
     """Those that it recommends, as a recipe takes them; each won in docs/evidence.md."""
 
 
-class Findings(Frozen):
+class Findings(Record):
     """Everything a full probe found."""
 
     format: str = "agentmerge.findings/1"

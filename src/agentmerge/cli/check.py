@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.table import Table
 
 import agentmerge
 from agentmerge.cli.console import say
 from agentmerge.cli.options import Json, takes_recipe
+from agentmerge.cli.table import Column, Table
 from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def check(recipe: Recipe, json: Json = False) -> None:
 
 def _tables(record: CheckRecord) -> list[Any]:
     """The findings for people, then what they come to."""
-    table = Table(title="Findings", title_justify="left", show_lines=True)
-    for column in ("severity", "where", "found", "expected", "what to do"):
-        table.add_column(column, overflow="fold")
+    names = "severity", "found", "expected", "what to do"
+    columns = [Column("where", "name"), *(Column(name, "text") for name in names)]
+    table = Table("Findings", columns, stacked=True)
     for finding in record.findings:
-        table.add_row(finding.severity, finding.where, finding.found, finding.expected, finding.todo)
+        table.add(finding.where, finding.severity, finding.found, finding.expected, finding.todo)
     counts = {severity: record.count(severity) for severity in ("error", "warning", "note")}
     told = ", ".join(f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in counts.items())
     verdict = "The sources fit together" if record.ok else "A merge would stop here"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
@@ -18,15 +21,24 @@ from rich.progress import (
 )
 
 from agentmerge.cli.process import Stopped
+from agentmerge.cli.sizes import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from agentmerge.errors import Note
 
+EVERY = 10.0
+"""Seconds between two lines of progress."""
+PIPE = 100
+"""Characters of a line where nobody says how many there are, as in a pipe."""
+
 
 class Bar:
-    """A progress bar in bytes, with bytes/s and time left, on a terminal's stderr; silent elsewhere."""
+    """Progress in bytes, with bytes/s and time left, on a terminal's stderr; silent elsewhere.
+
+    A terminal that is to show no colours, or that knows no cursor codes, gets a line now and then in place of a bar.
+    """
 
     def __init__(self, quiet: bool = False) -> None:
         console = Console(stderr=True)
@@ -37,8 +49,9 @@ class Bar:
             TransferSpeedColumn(),
             TimeRemainingColumn(),
         )
-        shown = console.is_terminal and not quiet
-        self._bar = Progress(*columns, console=console, transient=True) if shown else None
+        shown, plain = console.is_terminal and not quiet, console.no_color or console.is_dumb_terminal
+        self._bar = Progress(*columns, console=console, transient=True) if shown and not plain else None
+        self._lines = Lines() if shown and plain else None
         self._task: Any = None
 
     def begin(self, phase: str, total: int) -> None:
@@ -47,11 +60,15 @@ class Bar:
             if self._task is not None:
                 self._bar.remove_task(self._task)
             self._task = self._bar.add_task(phase, total=total)
+        if self._lines is not None:
+            self._lines.begin(phase, total)
 
     def advance(self, nbytes: int) -> None:
         """So many more bytes are done."""
         if self._bar is not None:
             self._bar.update(self._task, advance=nbytes)
+        if self._lines is not None:
+            self._lines.advance(nbytes)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -61,6 +78,24 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class Lines:
+    """Progress in bytes as plain lines on stderr, one every ten seconds."""
+
+    def begin(self, phase: str, total: int) -> None:
+        """A pass begins over `total` bytes."""
+        self._phase, self._total, self._done = phase, total, 0
+        self._begun = self._told = monotonic()
+
+    def advance(self, nbytes: int) -> None:
+        """So many more bytes are done."""
+        self._done, now = self._done + nbytes, monotonic()
+        if now - self._told >= EVERY:
+            self._told = now
+            done, total = format_size(self._done), format_size(self._total)
+            speed = format_size(int(self._done / (now - self._begun)))
+            typer.echo(f"{self._phase}: {self._done / max(self._total, 1):.0%}, {done} of {total}, {speed}/s", err=True)
 
 
 @contextmanager
@@ -75,17 +110,18 @@ def resumable() -> Iterator[None]:
 
 
 def say(result: Any, *, as_json: bool = False, quiet: bool = False) -> None:
-    """Print a result: one JSON document for machines, a text or a rich table (or several) for people."""
+    """Print a result: one JSON document for machines; for people a text, a table, or several with lines between."""
     if as_json:
         typer.echo(to_json(result, indent=2, inf_nan_mode="null").decode())
         return
-    if quiet:
-        return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=110)
-    for part in result if isinstance(result, list) else [result]:
-        console.print(part, markup=False, soft_wrap=isinstance(part, str))
+    if not quiet:
+        parts, width = result if isinstance(result, list) else [result], columns()
+        typer.echo("\n\n".join(part if isinstance(part, str) else "\n".join(part.lines(width)) for part in parts))
+
+
+def columns() -> int:
+    """Characters of a line on stdout: what COLUMNS says, else what the terminal has, else a line of a page."""
+    return shutil.get_terminal_size((80 if sys.stdout.isatty() else PIPE, 24)).columns
 
 
 def tell_warnings(warnings: Iterable[str | Note], quiet: bool) -> None:

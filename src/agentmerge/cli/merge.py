@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 import agentmerge
+from agentmerge.api import swept
 from agentmerge.cli.console import Bar, resumable, say, tell_warnings
 from agentmerge.cli.options import Json, Overwrite, Quiet, takes_recipe
 from agentmerge.cli.process import printing
-from agentmerge.cli.recipes import parse_sweep
+from agentmerge.cli.recipes import parse_sweeps
 from agentmerge.cli.reports import write_reports
+from agentmerge.cli.sweeps import sweep_facts, sweep_plan_facts, sweep_plan_summary, sweep_summary
 from agentmerge.cli.tables import merge_summary, plan_facts, plan_summary
 from agentmerge.recipe import Recipe
 
@@ -23,10 +25,11 @@ def merge(
     out: Annotated[Path, typer.Option(help="New or empty folder for the merged checkpoint.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, from headers alone.")] = False,
     sweep: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="FIELD=V1,V2,...",
-            help="One merge per value, into OUT/FIELD=VALUE, reading once.",
+            help="One merge per value, into OUT/FIELD=VALUE, reading once; repeat for every combination. "
+            "With --json a list of records, each with its folder in `out`.",
             show_default=False,
         ),
     ] = None,
@@ -41,31 +44,40 @@ def merge(
 
     A killed merge resumes when the same command is run again.
     """
+    fields = parse_sweeps(sweep or ())
     if dry_run:
-        _say_plan(recipe, out, overwrite=overwrite, json=json, quiet=quiet)
+        _say_plans(recipe, fields, out, overwrite=overwrite, json=json, quiet=quiet)
         return
     with resumable(), Bar(quiet) as bar:
-        if sweep is None:
-            records = {"": agentmerge.merge(recipe, out, overwrite=overwrite, full=report, watch=bar)}
+        if fields:
+            records = agentmerge.sweep_all(recipe, fields, out, overwrite=overwrite, full=report, watch=bar)
         else:
-            field, values = parse_sweep(sweep)
-            records = agentmerge.sweep(recipe, field, values, out, overwrite=overwrite, full=report, watch=bar)
+            records = {"": agentmerge.merge(recipe, out, overwrite=overwrite, full=report, watch=bar)}
     for name, record in records.items() if report else ():
         write_reports(record, out / name / "report.html", None)
     with printing(f"The merge is complete in {out}"):
-        for name, record in records.items():
-            tell_warnings(record.warnings, quiet)
-            if not json:
-                say(merge_summary(record, out / name), quiet=quiet)
-        if json:
-            say(records if sweep else records[""], as_json=True)
+        tell_warnings(dict.fromkeys(note for record in records.values() for note in record.warnings), quiet)
+        if fields:
+            say(sweep_facts(records, out) if json else sweep_summary(records, out), as_json=json, quiet=quiet)
+        else:
+            say(records[""] if json else merge_summary(records[""], out), as_json=json, quiet=quiet)
 
 
-def _say_plan(recipe: Recipe, out: Path, *, overwrite: bool, json: bool, quiet: bool) -> None:
+def _say_plans(
+    recipe: Recipe, fields: dict[str, list[str]], out: Path, *, overwrite: bool, json: bool, quiet: bool
+) -> None:
     """What would be done."""
-    from agentmerge.engine.preflight import check_output, planned  # not for `merge --help`
+    from agentmerge.engine.decisions import varied  # not for `merge --help`
+    from agentmerge.engine.preflight import check_output, planned
 
-    with planned(recipe) as plan:
-        check_output(plan, out, overwrite=overwrite)
-        say(plan_facts(plan, out) if json else plan_summary(plan, out), as_json=json, quiet=quiet)
-        tell_warnings(plan.notes, quiet)
+    recipes = swept(recipe, fields)
+    first, *others = recipes.values()
+    with planned(first) as plan:
+        plans = dict(zip(recipes, [plan, *(varied(plan, other) for other in others)], strict=True))
+        for name, one in plans.items():
+            check_output(one, out / name, overwrite=overwrite)
+        if fields:
+            say(sweep_plan_facts(plans, out) if json else sweep_plan_summary(plans, out), as_json=json, quiet=quiet)
+        else:
+            say(plan_facts(plan, out) if json else plan_summary(plan, out), as_json=json, quiet=quiet)
+        tell_warnings(dict.fromkeys(note for one in plans.values() for note in one.notes), quiet)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import RecipeError, Where
-from agentmerge.recipe import Recipe, read_yaml
+from agentmerge.errors import RecipeError, Where, shown
+from agentmerge.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,10 +34,10 @@ def build_recipe(
     Raises:
         RecipeError: with the path of what is wrong.
     """
-    data = read_yaml(file) if file is not None else {}
+    data = read_recipe(file) if file is not None else {}
     if not isinstance(data, dict):
         raise RecipeError(
-            f"{file}: expected a mapping with base, agents and method, found {data!r:.80}.",
+            f"{file}: expected a mapping with base, agents and method, found {shown(data)}.",
             where=Where(path=str(file)),
         )
     if file is None and (values.get("base") is None or not agents):
@@ -58,19 +58,24 @@ def build_recipe(
     return recipe.with_method(inner) if inner else recipe
 
 
-def parse_sweep(text: str) -> tuple[str, list[str]]:
-    """The field and the values of "rescale=0,0.1,0.2".
+def parse_sweeps(texts: Sequence[str]) -> dict[str, list[str]]:
+    """The fields and the values of "rescale=0,0.1,0.2" and others like it.
 
     Raises:
-        RecipeError: it has another form, or a value stands twice.
+        RecipeError: one has another form, or a value or a field stands twice.
     """
-    field, found, rest = text.partition("=")
-    values = rest.split(",")
-    if not (found and field and all(values)) or len(set(values)) < len(values):
-        raise RecipeError(
-            f"--sweep {text}: expected FIELD=V1,V2,... with different values.", where=Where(path="--sweep")
-        )
-    return field, values
+    fields: dict[str, list[str]] = {}
+    for text in texts:
+        field, found, rest = text.partition("=")
+        values = rest.split(",")
+        if not (found and field and all(values)) or len(set(values)) < len(values):
+            form = "expected FIELD=V1,V2,... with different values."
+            raise RecipeError(f"--sweep {text}: {form}", where=Where(path="--sweep"))
+        if field in fields:
+            twice = f"--sweep {text}: '{field}' is swept twice"
+            raise RecipeError(twice, todo="Give all of its values in one --sweep.", where=Where(path="--sweep"))
+        fields[field] = values
+    return fields
 
 
 def _put(data: dict[str, Any], path: str, value: Any) -> None:

@@ -1,15 +1,15 @@
-"""Records and plans as tables and text for people."""
+"""Records and methods as tables and text for people."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from agentmerge.cli.sizes import format_size
+from agentmerge.cli.table import Column, Table
 from agentmerge.engine import estimate
 
 if TYPE_CHECKING:
@@ -18,25 +18,26 @@ if TYPE_CHECKING:
 
     from agentmerge.engine.plan import Plan
     from agentmerge.methods.base import MergeMethod
-    from agentmerge.record import AgentRetention, AgentRounding, MergeRecord, ProbeRecord, SurveySummary
+    from agentmerge.record import AgentOverlap, AgentRetention, AgentRounding, MergeRecord, ProbeRecord, SurveySummary
 
 
-def overlap_table(survey: SurveySummary) -> Table:
+AGENT = Column("agent", "name")
+
+
+def overlap_table(survey: SurveySummary, *, scales: bool = True) -> Table:
     """What each agent changed: the paper's figure 2 and table of scales in numbers."""
     title = f"{survey.elements:,} merged elements, changed where |agent - base| > {survey.threshold:g}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("agent")
-    for column in ("density", "changed", "unique", "shared", "rho", "scale", "changed by exactly 1, 2, ..."):
-        table.add_column(column, justify="right")
+    numbers = map(Column, ("density", "changed", "unique", "shared", "rho", *(["scale"] if scales else [])))
+    table = Table(title, [AGENT, *numbers, Column("changed by exactly 1, 2, ...", spare=True)])
     for name, agent in survey.agents.items():
-        table.add_row(
+        table.add(
             name,
             f"{agent.density:.2%}",
             f"{agent.changed:,}",
             f"{agent.unique:,}",
             f"{agent.shared:,}",
             "inf" if agent.overlap_unique_ratio is None else f"{agent.overlap_unique_ratio:.4f}",
-            "per tensor" if agent.scale is None else f"{agent.scale:.4f}",
+            *([scale_words(agent)] if scales else []),
             " ".join(f"{count:,}" for count in agent.changed_by_exactly),
         )
     return table
@@ -44,25 +45,26 @@ def overlap_table(survey: SurveySummary) -> Table:
 
 def rounding_table(rounding: Mapping[str, AgentRounding]) -> Table:
     """What the output cast took away."""
-    table = Table(title="Rounding", title_justify="left")
-    table.add_column("agent")
-    table.add_column("changes lost by the cast", justify="right")
-    table.add_column("differences below the threshold", justify="right")
-    table.add_column("unique elements where the rescale survived", justify="right")
+    table = Table(
+        "Rounding",
+        [
+            AGENT,
+            Column("changes lost by the cast"),
+            Column("differences below the threshold"),
+            Column("unique elements where the rescale survived"),
+        ],
+    )
     for name, agent in rounding.items():
-        table.add_row(name, *map(_percent, (agent.changed_lost, agent.below_threshold, agent.rescale_survived)))
+        table.add(name, *map(percent, (agent.changed_lost, agent.below_threshold, agent.rescale_survived)))
     return table
 
 
 def retention_table(retention: Mapping[str, AgentRetention]) -> Table:
     """What the stored merge keeps of each agent."""
-    table = Table(title="Retention", title_justify="left")
-    table.add_column("agent")
-    for region in ("unique", "shared", "changed"):
-        table.add_column(region, justify="right")
+    table = Table("Retention", [AGENT, *map(Column, ("unique", "shared", "changed"))])
     for name, kept in retention.items():
         found = (kept.unique, kept.shared, kept.changed)
-        table.add_row(name, *("-" if value is None else f"{value:.4f}" for value in found))
+        table.add(name, *("-" if value is None else f"{value:.4f}" for value in found))
     return table
 
 
@@ -78,8 +80,7 @@ def merge_summary(record: MergeRecord, out: Path) -> list[Any]:
     output, seconds = record.output, record.timing.fold_seconds + record.timing.map_seconds
     lines = [
         f"Merged {', '.join(record.survey.agents)} into {out}: {record.tensors.merged} tensors, "
-        f"{format_size(output.bytes)} of {output.dtype} in {output.shards} file{'s' if output.shards > 1 else ''}, "
-        f"{seconds:.1f} s.",
+        f"{format_size(output.bytes)} of {output.dtype} in {_count(output.shards, 'file')}, {seconds:.1f} s.",
     ]
     if record.tensors.copied:
         lines.append(f"{len(record.tensors.copied)} tensors were copied; `agentmerge inspect {out}` says why.")
@@ -88,19 +89,16 @@ def merge_summary(record: MergeRecord, out: Path) -> list[Any]:
 
 def record_tables(record: MergeRecord) -> list[Any]:
     """Everything a record holds, for people."""
-    sources = Table(title="Sources", title_justify="left")
-    for column in ("name", "source", "bytes"):
-        sources.add_column(column, overflow="fold")
+    sources = Table("Sources", [Column("name", "name"), Column("bytes"), Column("source", "text")])
     for name, source in record.sources.items():
-        sources.add_row(name, source["source"], f"{sum(file['size'] for file in source['files']):,}")
-    output, method = record.output, record.recipe["method"]
-    settings = ", ".join(f"{key} {value}" for key, value in method.items() if key != "name")
+        sources.add(name, f"{sum(file['size'] for file in source['files']):,}", source["source"])
+    output, copied = record.output, record.tensors.copied
     lines = [
-        f"Method {method['name']}: {settings}",
+        f"Method {method_words(record.recipe['method'])}",
         f"Output: {output.bytes:,} bytes of {output.dtype}, rounding {output.rounding}, shards: {output.shards}; "
-        f"{record.tensors.merged} tensors merged, {len(record.tensors.copied)} copied",
-        *(f"  copied {tensor.name}: {tensor.reason}" for tensor in record.tensors.copied[:20]),
-        *([f"  and {len(record.tensors.copied) - 20} more"] if len(record.tensors.copied) > 20 else []),
+        f"{record.tensors.merged} tensors merged, {len(copied)} copied",
+        *(f"  copied {tensor.name}: {tensor.reason}" for tensor in copied[:20]),
+        *([f"  and {len(copied) - 20} more"] if len(copied) > 20 else []),
         *(f"warning: {warning}" for warning in record.warnings),
         "Versions: " + ", ".join(f"{name} {number}" for name, number in record.versions.items()),
     ]
@@ -110,8 +108,6 @@ def record_tables(record: MergeRecord) -> list[Any]:
 
 def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
     """What a merge would do, from headers alone, as plain data; sizes in bytes, elements of the merged tensors."""
-    parent = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    plan.family.agents.items()
     return {
         "base": plan.family.base.text,
         "agents": {
@@ -124,7 +120,7 @@ def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
         "read_bytes": estimate.input_bytes(plan),
         "write_bytes": estimate.output_bytes(plan),
         "shards": len(plan.layout.shards),
-        "free_bytes": shutil.disk_usage(parent).free,
+        "free_bytes": free_bytes(out),
         "memory_bytes": estimate.memory_bytes(plan),
         "workers": estimate.workers(plan),
         "block_size": estimate.block_size(plan),
@@ -136,15 +132,14 @@ def plan_summary(plan: Plan, out: Path) -> str:
     facts = plan_facts(plan, out)
     pair = plan.family.tied
     tied = f"; {pair.head} is tied to {pair.embedding} and counts once" if pair else ""
-    tensors, shards = facts["tensors"], facts["shards"]
-    write = format_size(facts["write_bytes"])
+    tensors, shards, write = facts["tensors"], facts["shards"], format_size(facts["write_bytes"])
     lines = [
         f"base    {facts['base']}",
         *(f"agent   {name} = {a['source']} (weight {a['weight']:g})" for name, a in facts["agents"].items()),
-        f"method  {plan.recipe.method!r}",
+        f"method  {method_words(facts['method'])}",
         f"tensors {tensors['merged']} merged ({facts['elements']:,} elements), {tensors['copied']} copied{tied}",
         f"read    {format_size(facts['read_bytes'])} per pass",
-        f"write   {write} in {shards} file{'s' if shards > 1 else ''} to {out}",
+        f"write   {write} in {_count(shards, 'file')} to {out}",
         f"disk    {write} needed, {format_size(facts['free_bytes'])} free",
         f"memory  about {format_size(facts['memory_bytes'])} with {facts['workers']} workers and blocks of "
         f"{format_size(facts['block_size'])}",
@@ -155,12 +150,11 @@ def plan_summary(plan: Plan, out: Path) -> str:
 
 def methods_table(methods: Mapping[str, MergeMethod]) -> Table:
     """Every method with its settings' defaults."""
-    table = Table(title="Methods", title_justify="left")
-    for column in ("name", "settings and defaults", "what it is"):
-        table.add_column(column, overflow="fold")
+    columns = [Column("name", "name"), Column("settings and defaults", "text"), Column("what it is", "text")]
+    table = Table("Methods", columns)
     for name, method in methods.items():
-        settings = ", ".join(f"{key} {value}" for key, value in method.model_dump(mode="json").items() if key != "name")
-        table.add_row(name, settings, method.about.get(name) or (type(method).__doc__ or "").strip().split("\n")[0])
+        about = method.about.get(name) or (type(method).__doc__ or "").strip().split("\n")[0]
+        table.add(name, settings_words(method.model_dump(mode="json")), about)
     return table
 
 
@@ -168,12 +162,51 @@ def method_text(method: MergeMethod) -> str:
     """A method's formula, source and settings."""
     cls = type(method)
     lines = [inspect.cleandoc(sys.modules[cls.__module__].__doc__ or cls.__doc__ or ""), "", "Settings:"]
+    settings = method.model_dump(mode="json")
     for name, field in cls.model_fields.items():
         if name != "name":
             about = inspect.cleandoc(field.description or "").replace("\n", " ")
-            lines.append(f"  {name} = {getattr(method, name)!r}: {about}")
+            value = settings[name]
+            shown = f"'{value}'" if isinstance(value, str) else _written(value)
+            lines.append(f"  {name} = {shown}: {about}")
     return "\n".join(lines)
 
 
-def _percent(share: float | None) -> str:
+def free_bytes(out: Path) -> int:
+    """Of the disk that a folder is on, or will be."""
+    return shutil.disk_usage(
+        next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    ).free
+
+
+def percent(share: float | None) -> str:
+    """A share for people; "-" where there is nothing to share."""
     return "-" if share is None else f"{share:.2%}"
+
+
+def method_words(method: Mapping[str, Any]) -> str:
+    """A method as a record or a plan has it, in a recipe's words: "ram_plus: rescale 0.1, clip 2.0"."""
+    settings = settings_words(method)
+    return f"{method['name']}: {settings}" if settings else str(method["name"])
+
+
+def settings_words(method: Mapping[str, Any]) -> str:
+    """Its settings, those of a method inside it in brackets."""
+    return ", ".join(f"{key} {_written(value)}" for key, value in method.items() if key != "name")
+
+
+def _written(value: Any) -> str:
+    """A setting as a recipe spells it; a method by its name, its settings in brackets."""
+    if isinstance(value, dict) and "name" in value:
+        settings = settings_words(value)
+        return f"{value['name']} ({settings})" if settings else str(value["name"])
+    return value if value and isinstance(value, str) else json.dumps(value)
+
+
+def scale_words(agent: AgentOverlap) -> str:
+    """An agent's scale for people."""
+    return "per tensor" if agent.scale is None else f"{agent.scale:.4f}"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

@@ -45,6 +45,8 @@ METHODS = (
     Entrant("RAM+ auto, stochastic", {"name": "ram_plus_auto"}, "stochastic"),
 )
 """Each with its usual settings; none was chosen by a score here. Fisher needs importance, which is not shipped."""
+MODELS = 1 + len(TRIO) + len(METHODS)
+"""The base, the agents and the merges."""
 
 
 @dataclass(frozen=True)
@@ -77,5 +79,5 @@ def rows(methods: tuple[Entrant, ...] = METHODS, *, watch: Callable[[str], None]
 
 def scores_of(checkpoint: Path) -> dict[Split, Score[SubTask]]:
     """A checkpoint's answers on dev and test."""
-    model = LanguageModel.load(checkpoint)
+    model = LanguageModel.load(checkpoint, threads=1)
     return {split: score(model, TASKS, split, count) for split, count in COUNT.items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from agentmerge.alike.storage import rounds
 from agentmerge.engine.plan import AS_STORED, IMPORTANCE, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
-from agentmerge.engine.verdicts import untied
+from agentmerge.engine.verdicts import idle_notes, untied
 from agentmerge.errors import AlignmentError, Note, RecipeError
 from agentmerge.files.layout import Layout, plan_layout
 from agentmerge.recipe import OUTPUT_DTYPES
@@ -17,13 +17,16 @@ from agentmerge.survey.ties import HeadDiffers
 from agentmerge.tensors import MERGEABLE, Cast, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from agentmerge.alike.alignment import Alignment
     from agentmerge.alike.family import Family
     from agentmerge.alike.heads import Tie
     from agentmerge.recipe import Recipe
     from agentmerge.sources.source import Source
+
+MOST = 10
+"""Rules that match nothing and are told by name."""
 
 
 def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) -> Plan:
@@ -50,12 +53,9 @@ def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) ->
             f"{', '.join(sorted(MERGEABLE))} tensor that holds an element",
             todo="Check base and rules.",
         )
-    notes = (
-        *(Note(f"rule {rule!r} matches no tensor") for rule in rules.unused()),
-        *_notes(family, decisions),
-    )
-    comparisons = tuple(map(_comparison, family.ties))
-    return Plan(recipe, family, importance, jobs, comparisons, layout, notes)
+    notes = (*_unused(rules), *_notes(family, decisions))
+    plan = Plan(recipe, family, importance, jobs, tuple(map(_comparison, family.ties)), layout, notes)
+    return replace(plan, notes=(*notes, *idle_notes(plan)))
 
 
 def varied(plan: Plan, recipe: Recipe) -> Plan:
@@ -81,10 +81,9 @@ def reader_of(recipe: Recipe) -> Callable[[str, str], bool]:
 
     def reads(tensor: str, agent: str) -> bool:
         try:
-            decision = decide(tensor)
+            return decide(tensor).reads(agent)
         except RecipeError:  # of the recipe, not of this agent: `plan_of` tells it once
             return True
-        return agent not in decision.skip and decision.take in (None, agent)
 
     return reads
 
@@ -104,9 +103,9 @@ class _Draft:
         tied, place = self.family.tied, self.layout.places[spec.name]
         both = tied is not None and spec.name == tied.embedding
         merged = decision.take is None and spec.dtype in MERGEABLE
-        absent = self.alignment.lacking.get(spec.name, frozenset()) | decision.skip
-        if decision.take is not None:
-            absent |= set(self.recipe.agent_names) - {decision.take}
+        lacking = self.alignment.lacking.get(spec.name, frozenset())
+        absent = lacking | {name for name in self.recipe.agent_names if not decision.reads(name)}
+        reason = decision.reason + (", which lacks it: the base's is copied" if decision.take in lacking else "")
         job = Job(
             name=spec.name,
             tensor=spec,
@@ -116,7 +115,7 @@ class _Draft:
             method=decision.method if merged else None,
             taken_from="base" if decision.take is None or decision.take in absent else decision.take,
             absent=absent,
-            reason="" if merged else decision.reason or f"{spec.dtype} tensors are not merged",
+            reason="" if merged else reason or f"{spec.dtype} tensors are not merged",
         )
         present = len(self.recipe.agent_names) - len(absent)
         return self._with_rows(job if job.method is None else replace(job, work=job.method.work(spec, present)))
@@ -179,6 +178,14 @@ def _output_specs(recipe: Recipe, family: Family) -> list[TensorSpec]:
         return spec.dtype if wanted == "base" or spec.dtype not in MERGEABLE else OUTPUT_DTYPES[wanted]
 
     return [replace(spec, dtype=dtype(spec)) for spec in family.base.specs.values()]
+
+
+def _unused(rules: Rules) -> Iterator[Note]:
+    """Rules that matched nothing, the first of many by name."""
+    unused = rules.unused()
+    yield from (Note(f"rule {rule!r} matches no tensor") for rule in unused[:MOST])
+    if len(unused) > MOST:
+        yield Note(f"{len(unused) - MOST:,} more rules match no tensor")
 
 
 def _notes(family: Family, decisions: Mapping[str, Decision]) -> list[Note]:

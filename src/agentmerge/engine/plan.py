@@ -122,6 +122,11 @@ class Plan:
         return tuple(job for job in self.jobs if job.method is not None)
 
     @cached_property
+    def idle(self) -> tuple[str, ...]:
+        """The agents that take part in no merged tensor."""
+        return tuple(name for name in self.names if all(name in job.absent for job in self.merged))
+
+    @cached_property
     def methods(self) -> tuple[MergeMethod, ...]:
         """The recipe's method, then every variation of it that a rule asks for."""
         found = (self.recipe.method, *(job.method for job in self.merged if job.method is not None))

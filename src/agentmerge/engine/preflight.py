@@ -14,7 +14,7 @@ from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
 from agentmerge.files.writer import missing_bytes
-from agentmerge.frozen import Frozen
+from agentmerge.frozen import Frozen, Record
 from agentmerge.sidefiles.copied import left_behind, listed
 from agentmerge.sources.beside import is_tokenizer
 from agentmerge.sources.opening import opened
@@ -53,7 +53,7 @@ class Finding(Frozen):
         return cls(severity="error", where=where, found=found, expected=told.expected, todo=told.todo)
 
 
-class CheckRecord(Frozen):
+class CheckRecord(Record):
     """What a check found, errors first."""
 
     format: str = "agentmerge.check/1"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from agentmerge.engine.globs import Globs
 from agentmerge.errors import RecipeError, Where
 
 if TYPE_CHECKING:
     from agentmerge.methods.base import MergeMethod
     from agentmerge.recipe import Recipe
-    from agentmerge.rule import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +21,11 @@ class Decision:
     take: str | None
     skip: frozenset[str]
     reason: str
+    """Why it is copied; "" where it is merged."""
+
+    def reads(self, agent: str) -> bool:
+        """Whether the agent's tensor is read: of one that is copied the source alone, even where that is skipped."""
+        return agent == self.take if self.take is not None else agent not in self.skip
 
 
 class Rules:
@@ -29,30 +33,48 @@ class Rules:
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
-        self._matched: set[int] = set()
+        self._numbers: dict[str, list[int]] = {}
+        for i, rule in enumerate(recipe.rules):
+            self._numbers.setdefault(rule.tensors, []).append(i)
+        self._globs = Globs(self._numbers)
+        self._decided: dict[frozenset[str], Decision] = {}
+        self._applied: dict[tuple[MergeMethod, int], MergeMethod] = {}
 
     def decide(self, tensor: str) -> Decision:
-        """Apply every matching rule in order; `skip` adds up, a rule with settings ends an earlier `take`."""
+        """What the matching rules make of the recipe, in their order; the same for all tensors that the same match."""
+        matching = frozenset(self._globs.fitting(tensor))
+        if matching not in self._decided:
+            numbers = sorted(i for glob in matching for i in self._numbers[glob])
+            self._decided[matching] = self._decision(numbers, tensor)
+        return self._decided[matching]
+
+    def _decision(self, numbers: list[int], tensor: str) -> Decision:
+        """What these rules say: one with settings ends an earlier `take`; `skip` holds until a later one has it."""
         method, take, skip, reason = self._recipe.method, None, frozenset[str](), ""
-        for i, rule in enumerate(self._recipe.rules):
-            if not fnmatchcase(tensor, rule.tensors):
-                continue
-            self._matched.add(i)
-            method = self._applied(rule, i, method, tensor)
-            skip |= frozenset(rule.skip)
-            if rule.take is not None or rule.settings:
+        for i in numbers:
+            rule = self._recipe.rules[i]
+            if rule.settings:
+                method = self._vary(method, i, tensor)
+            if rule.says("skip"):
+                skip = frozenset(rule.skip)
+            if rule.says("take") or rule.settings:
                 take = rule.take
                 reason = f"rules.{i} takes it from {rule.take!r}" if take else ""
         return Decision(method, take, skip, reason)
 
-    def _applied(self, rule: Rule, i: int, method: MergeMethod, tensor: str) -> MergeMethod:
-        """A rule that fits the recipe's method may not fit what an earlier one made of it: another inner method."""
-        try:
-            return rule.applied_to(method, f"rules.{i}").bind(replace(self._recipe.context, where=f"rules.{i}"))
-        except RecipeError as error:
-            found = f"rules.{i}: does not fit {tensor} as the rules before it left it: {error}"
-            raise RecipeError(found, where=Where(tensor=tensor)) from error
+    def _vary(self, method: MergeMethod, i: int, tensor: str) -> MergeMethod:
+        """The method with the settings of rule i, which may fit the recipe's and not what earlier rules made of it."""
+        if (method, i) not in self._applied:
+            where = f"rules.{i}"
+            try:
+                applied = self._recipe.rules[i].applied_to(method, where)
+                self._applied[method, i] = applied.bind(replace(self._recipe.context, where=where))
+            except RecipeError as error:
+                found = f"{where}: does not fit {tensor} as the rules before it left it: {error}"
+                raise RecipeError(found, where=Where(tensor=tensor)) from error
+        return self._applied[method, i]
 
     def unused(self) -> list[str]:
         """The globs that matched nothing so far."""
-        return [rule.tensors for i, rule in enumerate(self._recipe.rules) if i not in self._matched]
+        matched = frozenset[str]().union(*self._decided)
+        return [glob for glob in self._numbers if glob not in matched]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.errors import DataError, Note, SourceError, Where, role_of
+from agentmerge.errors import DataError, Note, RecipeError, SourceError, Where, role_of
+from agentmerge.methods.base import MergeMethod
 from agentmerge.survey.common import Common
 from agentmerge.survey.integrity import Integrity, IntegrityCounts
 from agentmerge.survey.restored import Restored
@@ -16,6 +17,8 @@ from agentmerge.survey.ties import HeadDiffers
 from agentmerge.tensors import LEAF, Block, as_float32
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agentmerge.engine.ledger import Answers
     from agentmerge.engine.plan import Job, Plan
     from agentmerge.sources.source import Source
@@ -69,9 +72,8 @@ def check_agents(plan: Plan, survey: Survey) -> list[Note]:
     counts, restored = survey.total(plan.recipe.method.overlap), restored_of(plan, survey)
     notes = [_rounding_note(plan, name, count, counts.elements) for name, count in restored.items() if count]
     for name, changed, different in zip(plan.names, counts.changed, counts.different, strict=True):
-        if changed == 0 and counts.elements:
-            rounded = " but for rounding" if restored.get(name) else ""
-            found = f"is identical to the base{rounded}" if not different else "changed no element beyond the threshold"
+        if changed == 0 and counts.elements and name not in plan.idle:
+            found = _unchanged(plan, name, bool(restored.get(name)), bool(different))
             source = plan.sources[name]
             text, where = f"agent '{name}' ({source.text}) {found}", source.where
             if plan.recipe.inputs.unchanged == "error":
@@ -88,6 +90,33 @@ def check_agents(plan: Plan, survey: Survey) -> list[Note]:
         wide = any(job.tensor.dtype in ("F32", "F64") for job in plan.merged)
         hint = " If the agents were trained in bfloat16, give the base in bfloat16." if wide else ""
         notes.append(Note(f"every agent changed nearly every element ({densities}):", f"is this the right base?{hint}"))
+    return notes
+
+
+def _unchanged(plan: Plan, name: str, restored: bool, different: bool) -> str:
+    """What is to be said of an agent that changed nothing."""
+    if different:
+        return "changed no element beyond the threshold"
+    if restored:
+        return "is identical to the base but for rounding"
+    wide = any(row.tensor.dtype == "F64" for job in plan.merged for row in job.rows if row.source in ("base", name))
+    return f"is identical to the base{' in float32, in which everything is calculated' if wide else ''}"
+
+
+def idle_notes(plan: Plan) -> list[Note]:
+    """What is told of agents that take part in no merged tensor, which the headers and the recipe show.
+
+    Raises:
+        RecipeError: one of them gives no copied tensor either, and agents without a change are not allowed.
+    """
+    notes = []
+    for name in plan.idle:
+        where, gives = plan.sources[name].where, any(job.taken_from == name for job in plan.jobs)
+        text = f"agent '{name}' takes part in no merged tensor: rules skip it or copy the tensor, or it lacks them"
+        if plan.recipe.inputs.unchanged == "error" and not gives:
+            todo = "Leave the agent out, or change the rules; inputs.unchanged: allow (--unchanged allow) goes on."
+            raise RecipeError(text, expected="a part in the merge", todo=todo, where=where)
+        notes.append(Note(f"{text}{'; it gives the copied ones' if gives else ''}", where=where))
     return notes
 
 
@@ -181,6 +210,20 @@ def _overflow(job: Job, counts: RoundingCounts) -> DataError:
     return DataError(
         f"{job.tensor.name}: at least {counts.non_finite} merged elements are not finite in float32 although every "
         "input is",
-        todo="Lower the method's rescale or the agents' weights.",
+        todo=_lower(job.method),
         where=where,
     )
+
+
+def _lower(method: MergeMethod | None) -> str:
+    """What makes a merge's numbers smaller: the largest setting of the method or of one inside it, and the weights."""
+    value, path = max(_numbers(method), default=(1.0, ""))
+    return f"Lower {f'{path} ({value:g}) or ' if value > 1 else ''}the agents' weights."
+
+
+def _numbers(method: MergeMethod | None, path: str = "method") -> Iterator[tuple[float, str]]:
+    for field, value in method or ():
+        if isinstance(value, MergeMethod):
+            yield from _numbers(value, f"{path}.{field}")
+        elif isinstance(value, float):
+            yield abs(value), f"{path}.{field}"

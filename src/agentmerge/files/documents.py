@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import reprlib
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
@@ -87,7 +88,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     where, raw = Where(path=str(path)), read_bytes(path)
     try:
-        found = json.loads(raw)
+        found = json.loads(raw, parse_int=whole_number)
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path}: not valid JSON: {str(error)[:200]}", todo=FETCH, where=where) from None
     if not isinstance(found, dict):
@@ -107,7 +108,7 @@ def json_or_nothing(path: Path) -> dict[str, Any]:
 def any_json(path: Path) -> Any:
     """Whatever a JSON file holds; None where it is absent, broken or nested beyond reason."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes(), parse_int=whole_number)
     except (OSError, ValueError, RecursionError):
         return None
     return None if _deep([found]) else found
@@ -132,13 +133,26 @@ def strict_json(raw: bytes, place: str, where: Where = NOWHERE) -> dict[str, Any
     if raw.startswith(LFS):
         raise SourceError(f"{place}: a Git LFS pointer", expected="the file itself", todo=LFS_TODO, where=where)
     try:
-        content = json.loads(raw.decode(), object_pairs_hook=_distinct, parse_constant=_no_constant)
+        content = json.loads(
+            raw.decode(), object_pairs_hook=_distinct, parse_constant=_no_constant, parse_int=whole_number
+        )
     except (ValueError, RecursionError) as problem:
         found = f"{place} is not JSON as expected: {str(problem)[:200]}"
         raise SourceError(found, todo=AGAIN, where=where) from problem
     if not isinstance(content, dict):
         raise SourceError(f"{place} is {abbreviated(content)}", expected="a JSON object", todo=AGAIN, where=where)
     return content
+
+
+def whole_number(text: str) -> int:
+    """What JSON reads a whole number by.
+
+    Raises:
+        ValueError: it has more digits than Python reads, in words that are about the number.
+    """
+    if len(text) > sys.get_int_max_str_digits() > 0:
+        raise ValueError(f"a number of {len(text):,} digits")
+    return int(text)
 
 
 def parse_yaml(text: str) -> Any:
@@ -205,17 +219,30 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader that refuses a key that stands twice in one mapping."""
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+def refuse_digits(text: str, node: yaml.ScalarNode) -> None:
+    """Raise ConstructorError for a whole number that Python does not read for its length."""
+    if len(text) > sys.get_int_max_str_digits() > 0:
+        raise yaml.constructor.ConstructorError(None, None, f"a number of {len(text):,} digits", node.start_mark)
+
+
+def _whole(loader: _Loader, node: yaml.ScalarNode) -> int:
+    refuse_digits(node.value, node)
+    return loader.construct_yaml_int(node)
+
+
+def unique_keys(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    """A mapping, for any of PyYAML's loaders; a key that stands twice in it is an error."""
     loader.flatten_mapping(node)
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
+    content: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str | int | float | bool | None):
             raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
-        if key in seen:
+        if key in content:
             raise yaml.constructor.ConstructorError(None, None, f"'{key}' stands twice", key_node.start_mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
+        content[key] = loader.construct_object(value_node, deep=True)
+    return content
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, unique_keys)
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.frozen import Frozen
+from agentmerge.frozen import Frozen, Record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ class TensorFacts(Frozen):
     """Left out: no method merges their dtype."""
 
 
-class ImportanceRecord(Frozen):
+class ImportanceRecord(Record):
     """One importance checkpoint."""
 
     formula: str = FORMULA

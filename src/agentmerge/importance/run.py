@@ -6,12 +6,12 @@ import json
 from hashlib import sha256
 from itertools import chain, islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from agentmerge._version import __version__
-from agentmerge.errors import DataError, MergeError, Note, RecipeError, SourceError, Where, complaints, did_you_mean
+from agentmerge.errors import DataError, MergeError, Note, RecipeError, SourceError, Where, did_you_mean, problems_of
 from agentmerge.files.destination import Destination
 from agentmerge.files.layout import INDEX, Layout, index_json, plan_layout
 from agentmerge.files.protected import Protected
@@ -30,8 +30,10 @@ from agentmerge.importance.record import (
 )
 from agentmerge.importance.store import Progress, SumStore, write_means
 from agentmerge.importance.tokens import encode
-from agentmerge.sources.beside import read_config
+from agentmerge.machine import how_to_install
+from agentmerge.sources.beside import has_tokenizer, read_config
 from agentmerge.sources.opening import opened
+from agentmerge.tensors import dtype_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 SHARD_SIZE = 5_000_000_000
 """Most bytes of data in a file of the output."""
-INSTALL = "pip install 'agentmerge[importance]'"
+INSTALL = how_to_install("importance")
 
 
 class Options(Frozen):
@@ -59,7 +61,7 @@ class Options(Frozen):
     """Treat a plain prompt as one user message."""
     device: str = "auto"
     """auto, cpu or cuda."""
-    dtype: str = "auto"
+    dtype: Annotated[str, BeforeValidator(dtype_name)] = "auto"
     """Of weights and gradients: bfloat16, float32 or float64; auto is bfloat16 on cuda, float32 elsewhere."""
     every: float = Field(default=10.0, ge=0)
     """Minutes of work between two saves, to resume from; changes no byte of the result."""
@@ -74,7 +76,7 @@ class Options(Frozen):
         try:
             return cls(**values)
         except ValidationError as error:
-            raise RecipeError(complaints(error, "importance: ", {})) from None
+            raise RecipeError(*problems_of(error, "importance: ", {})) from None
 
 
 def measure(
@@ -103,6 +105,7 @@ def measure(
         first = list(islice(examples, options.examples))  # before torch is imported: a bad line is told at once
         torch = _torch()
         settings = _settings(options, torch)
+        _check_tokenizer(source)
         corpus = encode(
             chain(first, examples),
             torch.load_tokenizer(source.folder.path),
@@ -225,6 +228,14 @@ def _check(source: Source, data: Path, out: Path, overwrite: bool) -> None:
     read.add_file(data, "the rollouts")
     read.refuse(out, place.out, place.folder, place.aside.folder)
     Staging(out, overwrite=overwrite)
+
+
+def _check_tokenizer(source: Source) -> None:
+    """Raise SourceError where there is none: transformers would make an empty one, of which no text has a token."""
+    folder = source.folder.path
+    if not has_tokenizer(folder):
+        todo = "Copy the tokenizer's files of its base there."
+        raise SourceError(f"{folder}: the folder has no tokenizer", todo=todo, where=Where(path=str(folder)))
 
 
 def _torch() -> ModuleType:

@@ -100,7 +100,7 @@ def _recipe(config: MergekitConfig, translation: Translation, names: Mapping[str
 def _rule(method: str, rule: TensorRule, names: Mapping[str, str]) -> dict[str, Any]:
     if rule.base:
         return {"tensors": rule.glob, "take": "base"}
-    skipped = {"skip": sorted(names[model] for model in rule.skip)} if rule.skip else {}
+    skipped = {} if rule.skip is None else {"skip": sorted(names[model] for model in rule.skip)}
     return {"tensors": rule.glob, **shaped(method, rule.settings, names, rule=True), **skipped}
 
 

@@ -49,13 +49,14 @@ class TensorRule:
 
     glob: str
     settings: Settings
-    skip: frozenset[str] = frozenset()
+    skip: frozenset[str] | None = None
+    """In place of what earlier rules skip; None where it says nothing of it."""
     base: bool = False
 
     def applied(self, state: Treatment) -> Treatment:
         """What a tensor is merged with after this rule."""
         base = self.base or (state.base and not self.settings)
-        return Treatment({**state.settings, **self.settings}, state.skip | self.skip, base)
+        return Treatment({**state.settings, **self.settings}, state.skip if self.skip is None else self.skip, base)
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def _refuse_failing(config: MergekitConfig, builder: RuleBuilder, problems: Prob
     problems.refuse(
         found.where if found else "parameters.weight",
         f"{who} in {group.description}, and 0 for other models in tensors around them",
-        "a rule can't end the `skip` of a broader one.",
+        "a rule that changes no setting can't end the `take` of a broader one.",
         nearest="one set of models with weight 0 for all tensors, or filters that never meet in one name",
     )
 
@@ -218,7 +219,7 @@ class RuleBuilder:
         if all(state.like(treatment) for state in now):
             return
         settings = {k: v for k, v in treatment.settings.items() if any(s.base or s.settings[k] != v for s in now)}
-        skip = treatment.skip - frozenset.intersection(*(state.skip for state in now))
+        skip = None if all(state.skip == treatment.skip for state in now) else treatment.skip
         rule = TensorRule(group.glob, {}, base=True) if treatment.base else TensorRule(group.glob, settings, skip)
         self.rules.append(rule)
         self._apply(rule)

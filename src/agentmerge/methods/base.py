@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from agentmerge.errors import RecipeError, complaints
+from agentmerge.errors import RecipeError, problems_of
 from agentmerge.frozen import Settings
 from agentmerge.survey.overlap import THRESHOLD, Overlap
 from agentmerge.survey.statistic import AfterStatistic, Statistic
@@ -189,7 +189,7 @@ class MergeMethod(Settings, ABC):
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
-            raise RecipeError(complaints(error, f"{where}.", {"": cls.model_fields})) from None
+            raise RecipeError(*problems_of(error, f"{where}.", {"": cls.model_fields})) from None
 
     def varied(self, settings: Mapping[str, Any], where: str = "method") -> Self:
         """This method with some settings changed, checked again.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from agentmerge import kernels
 from agentmerge.methods.base import Dilution, before_merging
@@ -72,6 +72,13 @@ class Dare(Wrapper):
     """Kept fraction of each task vector, at random; a number, or one for each agent by its name."""
     seed: int | None = Field(default=None, ge=0, lt=2**64)
     """Of the draws; null takes the recipe's."""
+
+    @field_validator("density")
+    @classmethod
+    def _drawable(cls, value: Any) -> Any:
+        if any(kept < 2.0**-32 for kept in (value.values() if isinstance(value, dict) else (value,))):
+            raise ValueError("a density below 2^-32, about 2.33e-10, keeps nothing, as a draw has 32 bits")
+        return value
 
     def bind(self, context: Context) -> Self:
         """With the recipe's seed, unless it has one; a density by agent must name all of them."""

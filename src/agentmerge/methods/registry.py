@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from agentmerge import methods as room
-from agentmerge.errors import RecipeError, Where, did_you_mean
+from agentmerge.errors import RecipeError, Where, did_you_mean, shown
 from agentmerge.methods.base import MergeMethod
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def resolve_method(settings: str | dict[str, Any], where: str = "method") -> Mer
         RecipeError: no or an unknown name; a setting is unknown or out of range.
     """
     if not isinstance(settings, str | dict):
-        found = f"{where}: expected a name or a mapping with a name, found {settings!r:.80}."
+        found = f"{where}: expected a name or a mapping with a name, found {shown(settings)}."
         raise RecipeError(found, where=Where(path=where))
     chosen = {"name": settings} if isinstance(settings, str) else dict(settings)
     name, place = chosen.get("name"), Where(path=f"{where}.name")
     if not isinstance(name, str):
-        raise RecipeError(f"{where}.name: expected the name of a method, found {name!r}.", where=place)
+        raise RecipeError(f"{where}.name: expected the name of a method, found {shown(name)}.", where=place)
     methods = known_methods()
     spellings = {alias: target for m in methods.values() for alias, target in m.aliases.items()}
     chosen["name"] = spellings.get(name, name)

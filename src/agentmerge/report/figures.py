@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import OutputError, RecipeError, SurveyError, Where
 from agentmerge.files.staging import replace_file
+from agentmerge.machine import how_to_install
 from agentmerge.report import plots
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ FIGURES: dict[str, Callable[[Any, Any], Any]] = {
 def needs_matplotlib() -> None:
     """Raise RecipeError where matplotlib is not installed."""
     if find_spec("matplotlib") is None:
-        raise RecipeError("--figures: needs matplotlib", todo="Install it: pip install 'agentmerge[report]'.")
+        raise RecipeError("--figures: needs matplotlib", todo=f"Install it: {how_to_install('report')}.")
 
 
 def write_figures(record: ProbeRecord | MergeRecord, folder: Path) -> list[Path]:
