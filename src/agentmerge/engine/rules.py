@@ -38,7 +38,7 @@ class Rules:
             self._numbers.setdefault(rule.tensors, []).append(i)
         self._globs = Globs(self._numbers)
         self._decided: dict[frozenset[str], Decision] = {}
-        self._applied: dict[tuple[MergeMethod, int], MergeMethod] = {}
+        self._applied: dict[tuple[int, int], MergeMethod] = {}
 
     def decide(self, tensor: str) -> Decision:
         """What the matching rules make of the recipe, in their order; the same for all tensors that the same match."""
@@ -64,15 +64,16 @@ class Rules:
 
     def _vary(self, method: MergeMethod, i: int, tensor: str) -> MergeMethod:
         """The method with the settings of rule i, which may fit the recipe's and not what earlier rules made of it."""
-        if (method, i) not in self._applied:
+        key = id(method), i  # of the recipe or made here, so it lives as long as this
+        if key not in self._applied:
             where = f"rules.{i}"
             try:
                 applied = self._recipe.rules[i].applied_to(method, where)
-                self._applied[method, i] = applied.bind(replace(self._recipe.context, where=where))
+                self._applied[key] = applied.bind(replace(self._recipe.context, where=where))
             except RecipeError as error:
                 found = f"{where}: does not fit {tensor} as the rules before it left it: {error}"
                 raise RecipeError(found, where=Where(tensor=tensor)) from error
-        return self._applied[method, i]
+        return self._applied[key]
 
     def unused(self) -> list[str]:
         """The globs that matched nothing so far."""
