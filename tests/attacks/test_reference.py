@@ -170,6 +170,11 @@ def _assert_record(case: Case, method: dict[str, Any], record: MergeRecord, stor
     found = record.survey.agents
     counted = [found[agent].unique for agent in case.agents], [found[agent].shared for agent in case.agents]
     assert counted == reference.counts(tau, inner)
+    if method["name"].startswith("ram") and method.get("scope") != "tensor":
+        with np.errstate(all="ignore"):
+            scales = zip(case.agents, reference.lambdas(case, method, tau), strict=True)
+        for agent, scale in scales:
+            assert scale > 1e6 or found[agent].scale == pytest.approx(scale, rel=1e-6, abs=1e-6), agent
     by = {name: reference.changed(rows, inner) for name, rows in tau.items()}
     regions = {
         "unique": {name: rows & (rows.sum(axis=0) == 1) for name, rows in by.items()},
