@@ -12,7 +12,7 @@ import typer
 from agentmerge.api import merge, probe
 from agentmerge.cli.console import say
 from agentmerge.cli.options import Json, Quiet
-from agentmerge.cli.process import printing
+from agentmerge.cli.process import Stopped, printing
 from agentmerge.cli.table import Column, Prose, Table
 from agentmerge.cli.tables import overlap_table, rounding_table
 from agentmerge.demo.contest import COUNT, MODELS, Row, rows
@@ -36,6 +36,8 @@ while it scores keeps the merge; --no-scores leaves the scores out.""",
 """By whether models are scored."""
 MINUTES = 3
 """Of one processor that scoring all models takes; more where other work is done besides."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 INTRODUCTION = """\
 Inside this package are a tiny language model of 1 million parameters, the base, and agents made from it by
 reinforcement learning: `code` writes short list programs, `memory` finds values by their keys, `tool` writes JSON
@@ -102,10 +104,10 @@ def demo(
             tell(silent, NO_SCORES.format(minutes=MINUTES))
         if json:
             say({"record": record, "scores": [score_facts(row) for row in scored]}, as_json=True)
-        if scoring and len(scored) < MODELS:
-            typer.echo(STOPPED.format(out=out, done=len(scored), models=MODELS), err=True)
-            raise typer.Exit(130)
-        tell(silent, NEXT.format(inspect=shlex.join(["agentmerge", "inspect", str(out)])))
+    if scoring and len(scored) < MODELS:
+        typer.echo(STOPPED.format(out=out, done=len(scored), models=MODELS), err=True)
+        raise typer.Exit(INTERRUPTED)
+    tell(silent, NEXT.format(inspect=shlex.join(["agentmerge", "inspect", str(out)])))
 
 
 def tell(silent: bool, *parts: str | Table) -> None:
@@ -146,7 +148,9 @@ def contest(quiet: bool) -> list[Row]:
     try:
         for row in rows(watch=watch):
             scored.append(row)
-    except KeyboardInterrupt:
+    except (Stopped, KeyboardInterrupt) as stop:
+        if isinstance(stop, Stopped) and stop.code != INTERRUPTED:
+            raise
         return scored
     if not quiet:
         typer.echo(f"scored {MODELS} models in {_minutes(monotonic() - begun)}", err=True)

@@ -68,6 +68,7 @@ def _say_plans(
 ) -> None:
     """What would be done."""
     from agentmerge.engine.decisions import varied  # not for `merge --help`
+    from agentmerge.engine.merge import finished
     from agentmerge.engine.preflight import check_output, planned
 
     recipes = swept(recipe, fields)
@@ -75,7 +76,8 @@ def _say_plans(
     with planned(first) as plan:
         plans = dict(zip(recipes, [plan, *(varied(plan, other) for other in others)], strict=True))
         for name, one in plans.items():
-            check_output(one, out / name, overwrite=overwrite)
+            if not (others and finished(out / name, one)):
+                check_output(one, out / name, overwrite=overwrite)
         if fields:
             say(sweep_plan_facts(plans, out) if json else sweep_plan_summary(plans, out), as_json=json, quiet=quiet)
         else:

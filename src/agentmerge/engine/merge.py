@@ -75,7 +75,7 @@ def merge_all(
             refuse_read(one, out)
             put_right(out)
             check_cost(one)
-        made = {out: record for out, one in plans.items() if others and (record := _finished(out, one))}
+        made = {out: record for out, one in plans.items() if others and (record := finished(out, one))}
         todo = {out: one for out, one in plans.items() if out not in made}
         for out, one in todo.items():
             check_output(one, out, overwrite=overwrite)
@@ -191,7 +191,7 @@ def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> d
     return writers
 
 
-def _finished(out: Path, plan: Plan) -> MergeRecord | None:
+def finished(out: Path, plan: Plan) -> MergeRecord | None:
     """The record of an output that an earlier run of the same sweep finished before it was killed."""
     try:
         if not (out / RECORD).exists():
