@@ -7,7 +7,6 @@ command line's options and the table in docs/recipe.md are made from these model
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -30,6 +29,7 @@ from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
 from agentmerge.rule import Rule, check_rules
 from agentmerge.tensors import dtype_name
+from agentmerge.values import AgentName, PathText, Size  # noqa: TC001 - pydantic reads them at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,28 +39,6 @@ OUTPUT_DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 CONVERT = "agentmerge convert {} --out recipe.yaml"
 """How a recipe is made of a mergekit configuration."""
-
-AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
-
-
-def _whole_size(value: Any) -> Any:
-    """ByteSize reads the beginning of "5GB/s"; a size has nothing behind its unit."""
-    if isinstance(value, str) and not re.fullmatch(r"\s*\d{1,18}(\.\d+)?\s*[A-Za-z]*\s*", value):
-        raise ValueError("expected a size such as 5GB, 8MB or 1GiB")
-    if isinstance(value, int | float) and value >= 10**18:
-        raise ValueError("expected less than 10^18 bytes")
-    return value
-
-
-Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
-
-
-def _path_text(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-PathText = Annotated[str, BeforeValidator(_path_text)]
-"""A path as text; from Python it may be a Path."""
 
 
 class AgentSource(Settings):

@@ -23,7 +23,7 @@ X = {"base": [0, 0, 0], "a": [1, 2, 0], "b": [0, 3, 4]}
 def recipe(tmp_path: Path) -> dict[str, Any]:
     for n, (name, values) in enumerate(X.items()):
         tensors = {"x": np.array(values, np.float32), "y": np.arange(4, dtype=np.float32) * (1 + n)}
-        write_checkpoint(tmp_path / name, tensors, config={})
+        write_checkpoint(tmp_path / name, tensors, config={"model_type": "llama"})
     agents = {name: str(tmp_path / name) for name in ("a", "b")}
     return {"base": str(tmp_path / "base"), "agents": agents, "method": "ram"}
 
@@ -63,7 +63,7 @@ def test_it_is_taken_from_the_base_and_from_the_other_agent_too(recipe, tmp_path
 def test_a_taken_tensor_must_fit_although_its_agent_is_skipped(recipe, tmp_path: Path) -> None:
     tensors = {"x": np.zeros(5, np.float32), "y": np.ones(4, np.float32)}
     shutil.rmtree(tmp_path / "a")
-    write_checkpoint(tmp_path / "a", tensors, config={})
+    write_checkpoint(tmp_path / "a", tensors, config={"model_type": "llama"})
     assert agentmerge.check({**recipe, "rules": [SKIP]}).ok
     record = agentmerge.check({**recipe, "rules": [SKIP, TAKE]})
     assert "shape [5]" in record.findings[0].found
@@ -73,7 +73,7 @@ def test_a_taken_tensor_must_fit_although_its_agent_is_skipped(recipe, tmp_path:
 
 def test_a_tensor_that_the_agent_lacks_is_said_to_be_the_bases(recipe, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "a")
-    write_checkpoint(tmp_path / "a", {"y": np.ones(4, np.float32)}, config={})
+    write_checkpoint(tmp_path / "a", {"y": np.ones(4, np.float32)}, config={"model_type": "llama"})
     found, record = merged(recipe, tmp_path, TAKE, inputs={"missing": "base"})
     assert found == X["base"]
     assert record.tensors.copied[0].reason == "rules.0 takes it from 'a', which lacks it: the base's is copied"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from agentmerge.errors import RecipeError
-from agentmerge.recipe import Size
+from agentmerge.values import Size
 
 
 def parse_size(text: str) -> int:

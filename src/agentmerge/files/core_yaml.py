@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from agentmerge.files.documents import PARSER_ERRORS, refuse_digits, unique_keys
+from agentmerge.files.documents import only_one, parse_documents, refuse_digits, unique_keys
 
 NULL = re.compile(r"~|null|Null|NULL|")
 TRUTH = re.compile(r"true|True|TRUE|false|False|FALSE")
@@ -39,13 +39,10 @@ def parse_core_yaml(text: str) -> Any:
         ValueError: it is no such document, or holds a number that is read in two ways.
     """
     try:
-        return yaml.load(text, _Fast)
-    except PARSER_ERRORS:
-        pass  # read again by the parser that quotes the line
-    try:
-        return yaml.load(text, _Exact)
-    except PARSER_ERRORS as error:
-        raise ValueError(str(error)) from None
+        documents = parse_documents(text, _Fast)
+    except ValueError:  # to be told by the parser that quotes the line
+        documents = parse_documents(text, _Exact)
+    return only_one(documents)
 
 
 class _Core:

@@ -161,20 +161,32 @@ def parse_yaml(text: str) -> Any:
     Raises:
         ValueError: it is no such document.
     """
-    documents = parse_documents(text)
+    return only_one(parse_documents(text))
+
+
+def only_one(documents: list[Any]) -> Any:
+    """The only one of a text's documents, None where there is none.
+
+    Raises:
+        ValueError: there are several.
+    """
     if len(documents) > 1:
         raise ValueError(f"it holds {len(documents)} documents (---), expected one")
     return documents[0] if documents else None
 
 
-def parse_documents(text: str) -> list[Any]:
+def parse_documents(text: str, loader: Any = None) -> list[Any]:
     """Every YAML document of a text that holds something; as strict as `parse_yaml`.
+
+    Args:
+        text: the documents.
+        loader: one of PyYAML's; None reads YAML 1.1.
 
     Raises:
         ValueError: one of them is no such document.
     """
     try:
-        return [found for found in yaml.load_all(text, _Loader) if found is not None]
+        return [found for found in yaml.load_all(text, loader or _Loader) if found is not None]
     except PARSER_ERRORS as error:
         raise ValueError(str(error)) from None
 

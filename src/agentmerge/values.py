@@ -1,0 +1,31 @@
+"""The values of a recipe's fields as people write them: names, paths and sizes."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ByteSize, Field
+
+AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
+
+
+def _whole_size(value: Any) -> Any:
+    """ByteSize reads the beginning of "5GB/s"; a size has nothing behind its unit."""
+    if isinstance(value, str) and not re.fullmatch(r"\s*\d{1,18}(\.\d+)?\s*[A-Za-z]*\s*", value):
+        raise ValueError("expected a size such as 5GB, 8MB or 1GiB")
+    if isinstance(value, int | float) and value >= 10**18:
+        raise ValueError("expected less than 10^18 bytes")
+    return value
+
+
+Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
+
+
+def _path_text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+PathText = Annotated[str, BeforeValidator(_path_text)]
+"""A path as text; from Python it may be a Path."""
