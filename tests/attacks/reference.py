@@ -49,7 +49,8 @@ class Case:
         for name in self.merged:
             base, absent = self.base[name].astype(F32), self.absent(name)
             values = [base if agent in absent else self.agents[agent][name].astype(F32) for agent in self.agents]
-            found[name] = np.stack([value - base for value in values])
+            with np.errstate(all="ignore"):
+                found[name] = np.stack([value - base for value in values])
         return found
 
 
