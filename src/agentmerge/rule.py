@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from agentmerge.errors import Problem, RecipeError, Where, did_you_mean
 from agentmerge.frozen import Settings
@@ -100,11 +101,9 @@ def _applied(rule: Rule, method: MergeMethod, context: Context, where: str) -> M
 
 def _shape(value: Any) -> Any:
     """What decides which settings fit: the names of methods within each other, and the keys of mappings."""
-    if isinstance(value, dict):
-        return tuple(sorted(value))
-    fields = getattr(value, "__dict__", {}) if isinstance(value, BaseModel) else {}
-    inner = tuple((name, _shape(held)) for name, held in fields.items() if isinstance(held, BaseModel | dict))
-    return (getattr(value, "name", None), *inner)
+    if isinstance(value, MergeMethod):
+        return (value.name, *(_shape(getattr(value, field)) for field in type(value).model_fields if field != "name"))
+    return tuple(sorted(value)) if isinstance(value, Mapping) else None
 
 
 def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:
