@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np  # isort: skip - first: interrupted in the compiled code of the next, it prints a traceback
 import ml_dtypes
-import numpy as np
 
 from agentmerge.randomness import random_bits, stream_key
 

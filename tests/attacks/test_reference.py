@@ -152,7 +152,7 @@ def _cast(values: Array, base: Array, dtype: str) -> Array:
 
 def _taken(case: Case, name: str, dtype: str) -> Array:
     source = case.take[name]
-    array = case.base[name] if source == "base" or source in case.absent(name) else case.agents[source][name]
+    array = case.base[name] if source == "base" else case.agents[source].get(name, case.base[name])
     return array if dtype == "base" else array.astype(np.float32)
 
 

@@ -40,7 +40,8 @@ def complete(family: Family) -> Family:
     ours = _adapters(family.base)
     if ours and not any(ours.keys() & _adapters(agent).keys() for agent in family.agents.values()):
         raise _unmerged(family.base, list(ours.values()))
-    if empty := [n for n, s in family.base.specs.items() if s.shape == (0,) and n.endswith("weight")]:
+    filled = {common_name(n) for a in family.agents.values() for n, spec in a.specs.items() if spec.elements}
+    if empty := [n for n, spec in family.base.specs.items() if not spec.elements and common_name(n) in filled]:
         raise _hollow(family.base, empty)
     return family.each(lambda _, agent: _check(agent, base))[0]
 

@@ -74,10 +74,12 @@ def _ended_by_line() -> Iterator[None]:
     except Unprinted as error:
         _end(0 if error.unread and error.whole else 2, _unprinted(error))
     except Stopped as error:
-        _end(error.code, f"{error}. Nothing is half-written; run the same command again.")
+        _end_stopped(error)
     except MemoryError:
         _end(2, f"MemoryError: the memory that this process may use is too small. {MORE_MEMORY}")
     except ImportError as error:
+        if _stopped:
+            _end_stopped(_stopped[0])
         if isinstance(error, ModuleNotFoundError):
             raise
         _end(2, f"ImportError: a library can't be loaded: {_first_line(error)} {MORE_MEMORY} {MORE_FILES}")
@@ -104,6 +106,10 @@ def _first_line(error: Exception) -> str:
     return f"{str(error).splitlines()[0][:300].rstrip('.')}."
 
 
+def _end_stopped(stopped: Stopped) -> NoReturn:
+    _end(stopped.code, f"{stopped}. Nothing is half-written; run the same command again.")
+
+
 def _end(code: int, line: str) -> NoReturn:
     with suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
@@ -127,9 +133,14 @@ def _signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+_stopped: list[Stopped] = []
+"""What a signal raised here: compiled modules that are imported just then turn it into an ImportError."""
+
+
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(number, signal.SIG_DFL)
-    raise Stopped(number)
+    _stopped.append(Stopped(number))
+    raise _stopped[-1]
 
 
 @contextmanager

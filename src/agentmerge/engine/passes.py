@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     """What is asked of a plan beside what its methods ask: Statistics of the inputs, AfterStatistics of the result."""
 
 
+OF_BYTES = (Integrity(), Common())
+"""What is asked of the stacks as they were read, whatever is made of them."""
+
+
 class Keeper(Protocol):
     """Keeps what a pass finished, so that a killed run resumes."""
 
@@ -139,12 +143,12 @@ def probe(plan: Plan, survey: Survey, beside: Questions) -> Pass:
 
 
 def last(outputs: Sequence[Output], survey: Survey, number: int, beside: Questions) -> Pass:
-    """The pass that merges: it asks what no other did, and integrity again: whether these are the bytes of the folds.
+    """The pass that merges: it asks what no other did, and again what tells whether these are the bytes of the folds.
 
     It goes backwards: what was read last is still in the page cache where not all of the inputs fit.
     """
     plans = [output.plan for output in outputs]
-    asked = tuple(q for q in _always(plans, beside) if q == Integrity() or not survey.knows(q))
+    asked = tuple(q for q in _always(plans, beside) if q in OF_BYTES or not survey.knows(q))
     comparisons = plans[0].comparisons if number == 0 else ()
     ready = tuple(output.asking(survey, beside) for output in outputs)
     return Pass("map", (*comparisons, *plans[0].jobs[::-1]), asked, ready)
@@ -169,7 +173,7 @@ def _always(plans: Sequence[Plan], beside: Questions) -> tuple[Statistic[Any], .
     overlaps = [plan.recipe.method.overlap for plan in plans]
     restored = [Restored()] if any(plan.rounding for plan in plans) else []
     further = [question for plan in plans for question in before_merging(beside(plan))]
-    return _once(overlaps, (Integrity(), Common()), restored, further)
+    return _once(overlaps, OF_BYTES, restored, further)
 
 
 def _asked(plans: Sequence[Plan], survey: Survey) -> tuple[Statistic[Any], ...]:

@@ -11,10 +11,9 @@ from agentmerge.engine.blocks import copied, merged, read_rows, stacked
 from agentmerge.engine.estimate import block_size, blocks
 from agentmerge.engine.ledger import Ledger, gaps
 from agentmerge.engine.nonfinite import put_back, set_apart, spoilt, without
+from agentmerge.engine.passes import OF_BYTES
 from agentmerge.engine.verdicts import check_block
 from agentmerge.errors import MergeError
-from agentmerge.survey.common import Common
-from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.observe import observe
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Block
 
-OF_BYTES = (Integrity(), Common())
-"""What is asked of the stacks as they were read."""
 COMMIT_SECONDS = 2.0
 """How much finished work a kill may cost at most; each commit waits for the disk."""
 
