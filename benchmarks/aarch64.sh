@@ -4,7 +4,8 @@
 # An arm64 Python is unpacked from Debian's packages into a folder, the wheels of what the tests need beside it, and both
 # run under qemu's user mode; nothing is installed but qemu and debootstrap. numba compiles under emulation, too, 40 to
 # 60 seconds a loop, and keeps what it compiled in the folder, so that a second run is faster. Every file is a run of its
-# own, with its outcome in a log.
+# own, with its outcome in a log. The processor has a name, as OpenBLAS takes qemu's default one for one with SME, and
+# multiplies matrices wrongly there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,7 +34,7 @@ fi
 cat >"$work/python" <<PY
 #!/bin/sh
 export PYTHONHOME=$work/root/usr PYTHONPATH=$work/site:$PWD/src PYTHONDONTWRITEBYTECODE=1
-exec qemu-aarch64-static -0 $work/python -L $work/root $work/root/usr/bin/python3.11 "\$@"
+exec qemu-aarch64-static -cpu neoverse-n1 -0 $work/python -L $work/root $work/root/usr/bin/python3.11 "\$@"
 PY
 chmod +x "$work/python"
 export NUMBA_CACHE_DIR=$work/cache
