@@ -23,6 +23,8 @@ LORA = re.compile(
     r"|lokr_w\w*|boft_[RsS])(?:[._]|$)|\.base_layer\.|\.(?:modules_to_save|original_module|token_adapter)\."
 )
 """What PEFT and its like put into the names of the tensors that they train, and of those that they wrap."""
+MATRIX = re.compile(r"(?:embed_tokens|wte|word_embeddings|lm_head|proj|mlp|attn|attention)\b.*\bweight$")
+"""What no model has empty; a tensor of another name may be, where every source has it so."""
 GATHER = (
     "DeepSpeed ZeRO-3 leaves such empty places where it was not told to gather the weights: put the model together "
     "with the zero_to_fp32.py beside its state (`python zero_to_fp32.py CHECKPOINT DIR --safe_serialization`), "
@@ -41,8 +43,9 @@ def complete(family: Family) -> Family:
     if ours and not any(ours.keys() & _adapters(agent).keys() for agent in family.agents.values()):
         raise _unmerged(family.base, list(ours.values()))
     filled = {common_name(n) for a in family.agents.values() for n, spec in a.specs.items() if spec.elements}
-    if empty := [n for n, spec in family.base.specs.items() if not spec.elements and common_name(n) in filled]:
-        raise _hollow(family.base, empty)
+    empty = [n for n, spec in family.base.specs.items() if not spec.elements]
+    if lost := [n for n in empty if common_name(n) in filled or MATRIX.search(n)]:
+        raise _hollow(family.base, lost)
     return family.each(lambda _, agent: _check(agent, base))[0]
 
 
