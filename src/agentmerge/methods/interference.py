@@ -32,6 +32,8 @@ Precision = Literal["float32", "float64"]
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 """Adam's, as torch.optim.Adam has them."""
+BLOCK = 256
+"""Columns that are solved for at a time."""
 
 
 class Arrays:
@@ -47,6 +49,14 @@ class Arrays:
     def get(self, values: Any) -> Array:
         """Back to numpy, float32."""
         return np.asarray(values, np.float32)
+
+    def solved(self, system: Any, pull: float, right: Any) -> Any:
+        """X [rows, n] with X (system + pull I) = right, for a positive definite system [n, n]; both are changed."""
+        _shift(system, pull)
+        try:
+            return _by_substitution(np.linalg.cholesky(system), right)
+        except np.linalg.LinAlgError:  # rounding left it not quite definite
+            return np.linalg.solve(system, right.T).T
 
     @contextmanager
     def precisely(self) -> Iterator[None]:
@@ -72,6 +82,14 @@ class TorchArrays(Arrays):
         found: Array = values.to(dtype=self.xp.float32, device="cpu").numpy()
         return found
 
+    def solved(self, system: Any, pull: float, right: Any) -> Any:
+        """See Arrays.solved."""
+        _shift(system, pull)
+        lower, failed = self.xp.linalg.cholesky_ex(system)
+        if int(failed):
+            return self.xp.linalg.solve(system, right.T).T
+        return self.xp.cholesky_solve(right.T, lower).T
+
     @contextmanager
     def precisely(self) -> Iterator[None]:
         """Float32 products in float32, whatever the environment says of TF32; a setting of the whole process."""
@@ -81,6 +99,23 @@ class TorchArrays(Arrays):
             yield
         finally:
             self.xp.set_float32_matmul_precision(before)
+
+
+def _shift(system: Any, pull: float) -> None:
+    system.reshape(-1)[:: system.shape[0] + 1] += pull
+
+
+def _by_substitution(lower: Array, right: Array) -> Array:
+    """X with X L L^T = right, block of columns by block, as numpy has no triangular solver; `right` is changed."""
+    edges = [(low, min(low + BLOCK, len(lower))) for low in range(0, len(lower), BLOCK)]
+    inverses = [np.linalg.inv(lower[low:high, low:high]) for low, high in edges]
+    for (low, high), inverse in zip(edges, inverses, strict=True):
+        known = right[:, :low] @ lower[low:high, :low].T
+        right[:, low:high] = (right[:, low:high] - known) @ inverse.T
+    for (low, high), inverse in zip(edges[::-1], inverses[::-1], strict=True):
+        known = right[:, high:] @ lower[high:, low:high]
+        right[:, low:high] = (right[:, low:high] - known) @ inverse
+    return right
 
 
 @cache
@@ -180,13 +215,15 @@ def descend(taus: Sequence[Array], *, steps: int, rate: float, form: Form, array
 def solve(taus: Sequence[Array], *, ridge: float, form: Form, arrays: Arrays) -> Array:
     """The correction D that minimises loss(S + D) + mu ||D||_F^2, mu = ridge * trace(A) / in, in float64.
 
-        input:   D (A + mu I) = -E                                                      [in, in]
-        stacked: D = -C (T T^T + mu I)^-1 T,   C = [(S - tau[i]) T[i]^T] beside each other [out, N * out]
+        input:   (S + D) (A + mu I) = B + mu S                                          [in, in]
+        stacked: D = -C (K + mu I)^-1 T,   K = T T^T,                                   [N * out, N * out]
+                 C[i] = (S - tau[i]) T[i]^T = sum over j != i of sqrt(n[j]) K[j, i]     beside each other [out, N * out]
 
-    The two are equal: E = C T, and T (T^T T + mu I)^-1 = (T T^T + mu I)^-1 T.
+    The two are equal: S A - B = C T, and T (T^T T + mu I)^-1 = (T T^T + mu I)^-1 T. Both systems are positive definite
+    and solved by Cholesky. The input form takes agent by agent and holds none of them.
 
     Args:
-        taus: float32 [out, in] each, none of them zero.
+        taus: float32 [out, in] each, none of them zero; each is asked for once, in order.
         ridge: pull towards the sum; trace(A) / in is the mean eigenvalue of A.
         form: which of the two systems.
         arrays: the library that computes.
@@ -194,21 +231,45 @@ def solve(taus: Sequence[Array], *, ridge: float, form: Form, arrays: Arrays) ->
     Returns:
         float32 [out, in].
     """
-    xp, held = arrays.xp, [arrays.put(tau, "float64") for tau in taus]
-    pull = ridge * len(held) / held[0].shape[1]
-    if form == "input":
-        loss = Interference.of(held, form, xp)
-        return arrays.get(-_solved(loss.gram, pull, loss.slope, xp))
-    units = xp.concatenate([tau / norm(tau) for tau in held])
-    total, rows = sum(held[1:], start=held[0]), held[0].shape[0]
-    products = [(total - tau) @ units[i * rows : (i + 1) * rows].T for i, tau in enumerate(held)]
-    return arrays.get(-_solved(units @ units.T, pull, xp.concatenate(products, 1), xp) @ units)
+    rows, columns = taus[0].shape
+    pull = ridge * len(taus) / columns
+    held = (arrays.put(tau, "float64") for tau in taus)
+    if form == "stacked":
+        return arrays.get(_stacked_correction(held, rows, pull, arrays))
+    total, gram, right = _summed(held)
+    right += pull * total
+    return arrays.get(arrays.solved(gram, pull, right) - total)
 
 
-def _solved(system: Any, pull: float, right: Any, xp: Any) -> Any:
-    """X with X (system + pull I) = right, for a symmetric system; it is changed."""
-    system.reshape(-1)[:: system.shape[0] + 1] += pull
-    return xp.linalg.solve(system, right.T).T
+def _stacked_correction(held: Iterator[Any], rows: int, pull: float, arrays: Arrays) -> Any:
+    xp, lengths, units = arrays.xp, [], []
+    for tau in held:
+        lengths.append(norm(tau))
+        units.append(tau / lengths[-1])
+    unit = xp.concatenate(units)
+    products, count = unit @ unit.T, len(units)
+    right = xp.zeros_like(products[:rows])
+    for i in range(count):
+        mine = slice(i * rows, (i + 1) * rows)
+        for j in range(count):
+            if j != i:
+                right[:, mine] += lengths[j] * products[j * rows : (j + 1) * rows, mine]
+    return -(arrays.solved(products, pull, right) @ unit)
+
+
+def _summed(held: Iterator[Any]) -> tuple[Any, Any, Any]:
+    """S, A and B of task vectors that come one by one."""
+    total, gram, right = None, None, None
+    for tau in held:
+        rows, columns = tau.shape
+        unit = tau / norm(tau)
+        own = unit.T @ unit
+        part = tau @ own if 2 * columns <= 3 * rows else (tau @ unit.T) @ unit
+        if total is None:
+            total, gram, right = tau, own, part
+        else:
+            total, gram, right = total + tau, gram + own, right + part
+    return total, gram, right
 
 
 def descent_flop(rows: int, columns: int, agents: int, steps: int) -> dict[Form, float]:
@@ -224,14 +285,19 @@ def solution_flop(rows: int, columns: int, agents: int) -> dict[Form, float]:
     """What `solve` takes in each form, FLOP."""
     stacked = agents * rows
     return {
-        "input": agents * _gram_flop(rows, columns) + columns**3 / 1.5 + 2.0 * rows * columns**2,
-        "stacked": 2.0 * stacked**2 * (columns + rows) + stacked**3 / 1.5 + 4.0 * rows * stacked * columns,
+        "input": agents * _half_gram_flop(rows, columns) + columns**3 / 3 + 2.0 * rows * columns**2,
+        "stacked": stacked**2 * (columns + 2.0 * rows) + stacked**3 / 3 + 2.0 * rows * stacked * columns,
     }
 
 
 def _gram_flop(rows: int, columns: int) -> float:
     """One agent's part of A and E."""
     return 2.0 * rows * columns**2 + min(2.0 * rows * columns**2, 4.0 * rows**2 * columns)
+
+
+def _half_gram_flop(rows: int, columns: int) -> float:
+    """One agent's part of A, of which half is computed, and of B."""
+    return rows * columns**2 + min(2.0 * rows * columns**2, 3.0 * rows**2 * columns)
 
 
 def cheaper(flop: dict[Form, float]) -> Form:
