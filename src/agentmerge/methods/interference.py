@@ -9,123 +9,23 @@ Task vectors tau[i] are [out, in], n[i] = ||tau[i]||_F^2, S is their sum, M = S 
     E = S A - B = sum_i (S - tau[i]) tau[i]^T tau[i] / n[i]     so that nothing cancels, and one agent gives exactly 0
 
 The *input* form holds A; the *stacked* form holds T, the tau[i] / sqrt(n[i]) above each other [N * out, in]: A = T^T T.
-Of all methods, this is the only file that imports torch.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agentmerge.tensors import Array
+    from agentmerge.methods.arrays import Arrays
 
 Form = Literal["input", "stacked"]
-Precision = Literal["float32", "float64"]
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 """Adam's, as torch.optim.Adam has them."""
-BLOCK = 256
-"""Columns that are solved for at a time."""
-
-
-class Arrays:
-    """numpy arrays, the library `xp` of everything below; torch's differ in where they lie."""
-
-    xp: Any = np
-    device = "cpu"
-
-    def put(self, values: Array, precision: Precision) -> Any:
-        """An array of this library with these numbers; it may share their memory."""
-        return np.asarray(values, precision)
-
-    def get(self, values: Any) -> Array:
-        """Back to numpy, float32."""
-        return np.asarray(values, np.float32)
-
-    def solved(self, system: Any, pull: float, right: Any) -> Any:
-        """X [rows, n] with X (system + pull I) = right, for a positive definite system [n, n]; both are changed."""
-        _shift(system, pull)
-        try:
-            return _by_substitution(np.linalg.cholesky(system), right)
-        except np.linalg.LinAlgError:  # rounding left it not quite definite
-            return np.linalg.solve(system, right.T).T
-
-    @contextmanager
-    def precisely(self) -> Iterator[None]:
-        """While products are computed: in the precision of their numbers."""
-        yield
-
-
-class TorchArrays(Arrays):
-    """torch tensors on one device."""
-
-    def __init__(self, device: str) -> None:
-        import torch
-
-        self.xp = torch
-        self.device = device
-
-    def put(self, values: Array, precision: Precision) -> Any:
-        """A copy on the device."""
-        return self.xp.tensor(values, dtype=getattr(self.xp, precision), device=self.device)
-
-    def get(self, values: Any) -> Array:
-        """Back to numpy, float32."""
-        found: Array = values.to(dtype=self.xp.float32, device="cpu").numpy()
-        return found
-
-    def solved(self, system: Any, pull: float, right: Any) -> Any:
-        """See Arrays.solved."""
-        _shift(system, pull)
-        lower, failed = self.xp.linalg.cholesky_ex(system)
-        if int(failed):
-            return self.xp.linalg.solve(system, right.T).T
-        return self.xp.cholesky_solve(right.T, lower).T
-
-    @contextmanager
-    def precisely(self) -> Iterator[None]:
-        """Float32 products in float32, whatever the environment says of TF32; a setting of the whole process."""
-        before = self.xp.get_float32_matmul_precision()
-        self.xp.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            self.xp.set_float32_matmul_precision(before)
-
-
-def _shift(system: Any, pull: float) -> None:
-    system.reshape(-1)[:: system.shape[0] + 1] += pull
-
-
-def _by_substitution(lower: Array, right: Array) -> Array:
-    """X with X L L^T = right, block of columns by block, as numpy has no triangular solver; `right` is changed."""
-    edges = [(low, min(low + BLOCK, len(lower))) for low in range(0, len(lower), BLOCK)]
-    inverses = [np.linalg.inv(lower[low:high, low:high]) for low, high in edges]
-    for (low, high), inverse in zip(edges, inverses, strict=True):
-        known = right[:, :low] @ lower[low:high, :low].T
-        right[:, low:high] = (right[:, low:high] - known) @ inverse.T
-    for (low, high), inverse in zip(edges[::-1], inverses[::-1], strict=True):
-        known = right[:, high:] @ lower[high:, low:high]
-        right[:, low:high] = (right[:, low:high] - known) @ inverse
-    return right
-
-
-@cache
-def cuda() -> TorchArrays | None:
-    """Arrays on the first CUDA device, where torch is installed and finds one."""
-    try:
-        arrays = TorchArrays("cuda")
-    except (ImportError, OSError):
-        return None
-    return arrays if arrays.xp.cuda.is_available() else None
 
 
 @dataclass(frozen=True)
@@ -176,7 +76,7 @@ def norm(tau: Any) -> float:
     return largest * sqrt(float(((tau / largest) ** 2).sum()))
 
 
-def descend(taus: Sequence[Array], *, steps: int, rate: float, form: Form, arrays: Arrays) -> Array:
+def descend(taus: Sequence[Any], *, steps: int, rate: float, form: Form, arrays: Arrays) -> Any:
     """The correction D that Adam reaches from the sum, without autograd, in float32.
 
         m = b1 m + (1 - b1) g;    v = b2 v + (1 - b2) g^2
@@ -190,7 +90,7 @@ def descend(taus: Sequence[Array], *, steps: int, rate: float, form: Form, array
         arrays: the library that computes.
 
     Returns:
-        float32 [out, in].
+        float32 [out, in], an array of that library.
     """
     xp, (b1, b2) = arrays.xp, BETAS
     loss = Interference.of([arrays.put(tau, "float32") for tau in taus], form, xp)
@@ -209,13 +109,13 @@ def descend(taus: Sequence[Array], *, steps: int, rate: float, form: Form, array
         xp.divide(mean, scratch, out=scratch)
         scratch *= rate / (1 - b1**step)
         correction -= scratch
-    return arrays.get(correction)
+    return correction
 
 
-def solve(taus: Sequence[Array], *, ridge: float, form: Form, arrays: Arrays) -> Array:
-    """The correction D that minimises loss(S + D) + mu ||D||_F^2, mu = ridge * trace(A) / in, in float64.
+def solve(taus: Sequence[Any], *, ridge: float, form: Form, arrays: Arrays) -> Any:
+    """The M = S + D that minimises loss(M) + mu ||D||_F^2, mu = ridge * trace(A) / in, in float64.
 
-        input:   (S + D) (A + mu I) = B + mu S                                          [in, in]
+        input:   M (A + mu I) = B + mu S                                                [in, in]
         stacked: D = -C (K + mu I)^-1 T,   K = T T^T,                                   [N * out, N * out]
                  C[i] = (S - tau[i]) T[i]^T = sum over j != i of sqrt(n[j]) K[j, i]     beside each other [out, N * out]
 
@@ -223,38 +123,41 @@ def solve(taus: Sequence[Array], *, ridge: float, form: Form, arrays: Arrays) ->
     and solved by Cholesky. The input form takes agent by agent and holds none of them.
 
     Args:
-        taus: float32 [out, in] each, none of them zero; each is asked for once, in order.
+        taus: float32 [out, in] each, none of them zero; the first is asked for its shape, then each once, in order.
         ridge: pull towards the sum; trace(A) / in is the mean eigenvalue of A.
         form: which of the two systems.
         arrays: the library that computes.
 
     Returns:
-        float32 [out, in].
+        float64 [out, in], an array of that library.
     """
-    rows, columns = taus[0].shape
+    columns = taus[0].shape[1]
     pull = ridge * len(taus) / columns
     held = (arrays.put(tau, "float64") for tau in taus)
     if form == "stacked":
-        return arrays.get(_stacked_correction(held, rows, pull, arrays))
+        return _from_outputs(held, pull, arrays)
     total, gram, right = _summed(held)
     right += pull * total
-    return arrays.get(arrays.solved(gram, pull, right) - total)
+    return arrays.solved(gram, pull, right)
 
 
-def _stacked_correction(held: Iterator[Any], rows: int, pull: float, arrays: Arrays) -> Any:
-    xp, lengths, units = arrays.xp, [], []
+def _from_outputs(held: Iterator[Any], pull: float, arrays: Arrays) -> Any:
+    """The stacked form."""
+    total, lengths, units = None, [], []
     for tau in held:
+        total = tau if total is None else total + tau
         lengths.append(norm(tau))
         units.append(tau / lengths[-1])
-    unit = xp.concatenate(units)
-    products, count = unit @ unit.T, len(units)
-    right = xp.zeros_like(products[:rows])
-    for i in range(count):
+    rows, unit = len(units[0]), arrays.xp.concatenate(units)
+    del units
+    products = unit @ unit.T
+    right = arrays.xp.zeros_like(products[:rows])
+    for i in range(len(lengths)):
         mine = slice(i * rows, (i + 1) * rows)
-        for j in range(count):
+        for j, length in enumerate(lengths):
             if j != i:
-                right[:, mine] += lengths[j] * products[j * rows : (j + 1) * rows, mine]
-    return -(arrays.solved(products, pull, right) @ unit)
+                right[:, mine] += length * products[j * rows : (j + 1) * rows, mine]
+    return total - arrays.solved(products, pull, right) @ unit
 
 
 def _summed(held: Iterator[Any]) -> tuple[Any, Any, Any]:

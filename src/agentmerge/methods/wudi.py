@@ -35,7 +35,9 @@ with adam and one and a half with exact. Bytes are the same for any worker count
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -43,15 +45,19 @@ from pydantic import BeforeValidator, Field
 
 from agentmerge.errors import Problem, RecipeError, Where
 from agentmerge.methods import interference
-from agentmerge.methods.base import Dilution, MergeMethod, Work, added
+from agentmerge.methods.arrays import Arrays, cuda
+from agentmerge.methods.base import Dilution, MergeMethod, Told, Work, added
+from agentmerge.methods.calibrate import Calibrate
 from agentmerge.methods.task_arithmetic import weighted_sum
+from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
+    from agentmerge.kernels import Kernel
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.statistic import Statistic, Survey
+    from agentmerge.survey.statistic import Foldable, Survey
     from agentmerge.tensors import Array, Stack, TensorSpec
 
 LINEAR = ("*proj.weight", "*_proj_*.weight", "*.experts.*.w[123].weight")
@@ -74,11 +80,14 @@ Globs = Annotated[tuple[str, ...], BeforeValidator(_globs)]
 class Wudi(MergeMethod):
     """WUDI-Merging of linear layers."""
 
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"wudi_auto": {"solver": "exact", "retention": 1.0}}
     about: ClassVar[Mapping[str, str]] = {
-        "wudi": "WUDI: per linear layer, the task vector that interferes least with every agent's."
+        "wudi": "WUDI: per linear layer, the task vector that interferes least with every agent's.",
+        "wudi_auto": "WUDI solved exactly, then scaled so that the agents keep their changes: the recommended one.",
     }
+    aliases: ClassVar[Mapping[str, str]] = {"wudi+auto": "wudi_auto"}
 
-    name: Literal["wudi"] = "wudi"
+    name: Literal["wudi", "wudi_auto"] = "wudi"
     solver: Literal["adam", "exact"] = "adam"
     """adam: the paper's descent, stopped after `steps`. exact: the same loss solved at once, some 100 times cheaper."""
     steps: int = Field(default=300, ge=1)
@@ -93,15 +102,21 @@ class Wudi(MergeMethod):
     """Globs of those that are stored [in, out]."""
     others: Literal["mean", "sum", "base"] = "mean"
     """What becomes of every other tensor: the mean or the sum of the task vectors, or nothing."""
+    retention: float | None = Field(default=None, gt=0)
+    """Mean over the agents of <merged - base, tau> / <tau, tau> that the merge is scaled to; null scales nothing."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where matrices are computed; auto is cuda where torch finds it."""
 
-    def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
-        """The overlap counts: not to merge, but to refuse NaN or an unchanged agent before the long work."""
-        return () if survey.knows(self.overlap) else (self.overlap,)
+    def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
+        """What scales it; before Adam's hours the overlap counts, so that what is wrong is told first."""
+        if self.retention is not None:
+            return _scaled(self).ask(survey)
+        return () if self.solver == "exact" or survey.knows(self.overlap) else (self.overlap,)
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]; a linear layer must be whole."""
+        if self.retention is not None:
+            return _scaled(self).merge(stack, survey)
         if not self.is_linear(stack.block.tensor):
             return added(stack.base, self._plain(stack))
         if stack.base.size != stack.block.tensor.elements:
@@ -112,15 +127,14 @@ class Wudi(MergeMethod):
                 where=Where(tensor=stack.block.tensor.name),
             )
         rows, columns = stack.block.tensor.shape[-2:]
-        update = np.empty(stack.base.size, np.float32)
+        merged = np.empty(stack.base.size, np.float32)
         arrays = self._arrays()
         if arrays is None:
             raise RecipeError(NO_DEVICE)
-        with arrays.precisely():
-            for piece in stack.pieces(rows * columns):  # matrix by matrix
-                place = slice(piece.block.start, piece.block.stop)
-                update[place] = self._merged_vector(piece, arrays)
-            return added(stack.base, update)
+        for piece in stack.pieces(rows * columns):  # matrix by matrix
+            with arrays.computing():
+                merged[piece.block.start : piece.block.stop] = self._merged(piece, arrays)
+        return merged
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """Linear layers whole and one at a time: a matrix takes all processors, and much memory, by itself.
@@ -136,6 +150,19 @@ class Wudi(MergeMethod):
             return Work("tensor", flop, needed, alone=True, device=self.device, problem=NO_DEVICE)
         return Work("tensor", flop, needed, alone=True, device=arrays.device)
 
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """See MergeMethod.loops."""
+        return super().loops if self.retention is None else _scaled(self).loops
+
+    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
+        """None of a linear layer; elsewhere what scales."""
+        return None if self.retention is None else _scaled(self).kernel(stack, survey)
+
+    def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
+        """The factor, and the retention before, after and as stored, where it is asked for."""
+        return super().told(survey, names) if self.retention is None else _scaled(self).told(survey, names)
+
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """What an element gets depends on its whole matrix."""
         return Dilution.unknown(len(names), "no multiplier in linear layers; 1 / N elsewhere")
@@ -145,25 +172,25 @@ class Wudi(MergeMethod):
         fits = len(tensor.shape) in (2, 3) and min(tensor.shape[-2:]) > 1 and tensor.elements > 0
         return fits and _matches(tensor.name, self.linear)
 
-    def correction(self, taus: Sequence[Array], arrays: interference.Arrays) -> Array:
-        """D, what the solver adds to the sum of the task vectors: float32 [out, in], as each of `taus`."""
+    def merged_vector(self, taus: Sequence[Any], arrays: Arrays) -> Any:
+        """M of task vectors [out, in], two or more and none of them zero: [out, in], an array of that library."""
         rows, columns = taus[0].shape
         form = interference.cheaper(self._flop(rows, columns, len(taus)))
         if self.solver == "exact":
             return interference.solve(taus, ridge=self.ridge, form=form, arrays=arrays)
-        return interference.descend(taus, steps=self.steps, rate=self.learning_rate, form=form, arrays=arrays)
+        total = sum(taus[1:], start=taus[0])
+        return total + interference.descend(taus, steps=self.steps, rate=self.learning_rate, form=form, arrays=arrays)
 
-    def _merged_vector(self, stack: Stack, arrays: interference.Arrays) -> Array:
-        """M of one matrix, flat; with fewer than two task vectors nothing interferes, and the sum is the best."""
-        shape, turned = stack.block.tensor.shape[-2:], self._is_turned(stack.block.tensor)
-        weighted = stack.task_vectors() * stack.weight()[:, None]
-        total: Array = weighted.sum(axis=0)
-        changed = [tau.reshape(shape) for tau in weighted if tau.any()]
-        if len(changed) < 2:
-            return total
-        correction = self.correction([tau.T if turned else tau for tau in changed], arrays)
-        total += (correction.T if turned else correction).reshape(-1)
-        return total
+    def _merged(self, stack: Stack, arrays: Arrays) -> Array:
+        """One matrix, flat; with fewer than two task vectors nothing interferes, and the sum is the best."""
+        vectors = _Vectors(stack, arrays, turned=self._is_turned(stack.block.tensor))
+        if len(vectors) < 2:
+            update = vectors[0] if len(vectors) else arrays.put(np.zeros(stack.base.size, np.float32), "float32")
+        else:
+            update = arrays.put(self.merged_vector(vectors, arrays), "float32")
+        if vectors.turned and len(vectors):
+            update = update.T
+        return arrays.added(vectors.base, update.reshape(-1))
 
     def _plain(self, stack: Stack) -> Array:
         """The update of what is no linear layer, float32 [n]."""
@@ -192,11 +219,52 @@ class Wudi(MergeMethod):
         side = agents * rows if stacked else columns
         return 4 * agents * rows * columns + 8 * (rows * columns * (agents * (1 + 2 * stacked) + 5) + 3 * side**2)
 
-    def _arrays(self) -> interference.Arrays | None:
+    def _arrays(self) -> Arrays | None:
         """Where matrices are computed; None where the settings want a GPU that is not there."""
         if self.device == "cpu":
-            return interference.Arrays()
-        return interference.cuda() or (None if self.device == "cuda" else interference.Arrays())
+            return Arrays()
+        return cuda() or (None if self.device == "cuda" else Arrays())
+
+
+class _Vectors(Sequence[Any]):
+    """The task vectors of one matrix that are not zero, [out, in] each, formed when they are asked for."""
+
+    def __init__(self, stack: Stack, arrays: Arrays, *, turned: bool) -> None:
+        self._stack, self._arrays, self.turned = stack, arrays, turned
+        self.base = arrays.base(stack)
+        self._changed = [t for t in range(len(stack.agents)) if stack.weight()[t] != 0 and _moved(stack, t)]
+
+    def __len__(self) -> int:
+        return len(self._changed)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        tau = self._arrays.task_vector(self._stack, self.base, self._changed[index])
+        tau = tau.reshape(self._stack.block.tensor.shape[-2:])
+        return tau.T if self.turned else tau
+
+
+def _moved(stack: Stack, t: int) -> bool:
+    """Whether agent t changed anything."""
+    if stack.tau is not None:
+        return bool(stack.tau[t].any())
+    agent = stack.agents[t]
+    if agent.dtype == stack.base.dtype:
+        return any(not np.array_equal(a, b) for a, b in zip(*map(_pieces, (agent, stack.base)), strict=True))
+    return bool((as_float32(agent) != as_float32(stack.base)).any())
+
+
+def _pieces(array: Array) -> list[Array]:
+    """Parts of an array, so that the first difference is found soon."""
+    return np.array_split(array, max(array.size // 65536, 1))
+
+
+@lru_cache(maxsize=64)
+def _scaled(method: Wudi) -> Calibrate:
+    """A method with a retention as the wrapper that scales the same method without one."""
+    plain = method.model_copy(update={"name": "wudi", "retention": None})
+    return Calibrate(retention=method.retention, then=plain)
 
 
 def _matches(name: str, globs: tuple[str, ...]) -> bool:
