@@ -72,7 +72,11 @@ def output_bytes(plan: Plan) -> int:
 def memory_bytes(plan: Plan) -> int:
     """Resident memory to expect: each worker's largest block, and once the largest of what is done alone."""
     row, size = _row_bytes(plan), block_size(plan)
-    alone = [job.tensor.elements * _width(job, row) + job.work.bytes for job in plan.jobs if job.work.alone]
+    alone = [
+        (job.tensor.elements * _width(job, row) + job.work.bytes) * min(job.work.at_once, workers(plan))
+        for job in plan.jobs
+        if job.work.alone
+    ]
     shared = [
         block.elements * _width(job, row) + job.work.bytes
         for job in plan.jobs

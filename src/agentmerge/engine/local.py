@@ -40,29 +40,30 @@ class LocalRunner:
             return do_unit(plan, pass_, survey, unit, buffers, ahead)
 
         progress = Progress(plan, pass_, watch)
-        with _Workers(progress.units, workers(plan), work) as threads:
+        with _Workers(progress.units, workers(plan), pass_.alone_at_once, work) as threads:
             return progress.collect(threads.results(), threads.stop)
 
 
 class _Schedule:
-    """Units in their order, for several threads; those that need all processors go one at a time."""
+    """Units in their order, for several threads; of those that need all processors or a device, few at a time."""
 
-    def __init__(self, units: Sequence[Unit], ahead: int) -> None:
+    def __init__(self, units: Sequence[Unit], ahead: int, alone_at_once: int) -> None:
         self._shared = deque(unit for unit in units if not unit.alone)
         self._alone = deque(unit for unit in units if unit.alone)
         self._ahead = ahead
         self._changed = threading.Condition()
-        self._busy = self._stopped = False
+        self._free = alone_at_once
+        self._stopped = False
 
     def next(self) -> tuple[Unit, Unit | None] | None:
         """A unit and the one that this thread is likely to get next; None when nothing is left. It may wait."""
         with self._changed:
-            while self._alone and self._busy and not self._shared and not self._stopped:
+            while self._alone and not self._free and not self._shared and not self._stopped:
                 self._changed.wait()
             if self._stopped:
                 return None
-            if self._alone and not self._busy:
-                self._busy = True
+            if self._alone and self._free:
+                self._free -= 1
                 return self._alone.popleft(), (self._alone[0] if self._alone else None)
             if not self._shared:
                 return None
@@ -73,7 +74,7 @@ class _Schedule:
         """A unit is done: the next that needs all processors may begin."""
         if unit.alone:
             with self._changed:
-                self._busy = False
+                self._free += 1
                 self._changed.notify_all()
 
     def stop(self) -> None:
@@ -86,9 +87,9 @@ class _Schedule:
 class _Workers:
     """Threads that take units until there are none, or until the with block ends."""
 
-    def __init__(self, units: Sequence[Unit], most: int, work: Work) -> None:
+    def __init__(self, units: Sequence[Unit], most: int, alone_at_once: int, work: Work) -> None:
         count = min(most, len(units))
-        self._work, self._schedule, self._left = work, _Schedule(units, count), len(units)
+        self._work, self._schedule, self._left = work, _Schedule(units, count, alone_at_once), len(units)
         self._results: SimpleQueue[Result | None] = SimpleQueue()
         self._threads = [threading.Thread(target=self._loop, name=f"merge-{i}") for i in range(count)]
 

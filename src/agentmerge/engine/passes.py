@@ -100,6 +100,13 @@ class Pass:
         return asked or any(work.alone for work in works)
 
     @property
+    def alone_at_once(self) -> int:
+        """How many jobs that are done alone may be in work at a time."""
+        plans = [output.plan for output in self.outputs]
+        works = [*(job.work for job in self.jobs), *(job.work for plan in plans for job in plan.jobs)]
+        return min((work.at_once for work in works if work.alone), default=1)
+
+    @property
     def keepers(self) -> tuple[Keeper | None, ...]:
         """Who keeps what is finished: one per output, or one for the answers alone."""
         return tuple(output.sink for output in self.outputs) or (self.keeper,)

@@ -51,6 +51,8 @@ class Work:
     """Memory beside the blocks."""
     alone: bool = False
     """Whether it needs all processors and much memory: the engine then does one such tensor at a time."""
+    at_once: int = 1
+    """How many such tensors may be done at a time, where they are done alone."""
     device: str = "cpu"
     """Where the `flop` are done: "cpu", or the name of an accelerator."""
     problem: Problem | None = None

@@ -159,10 +159,12 @@ class InnerRetention(Statistic[TreeSums]):
         return retention_sums(stack, self.method.merge(stack, self.survey))
 
     def kernel(self, stack: Stack, kernels: Backend) -> TreeSums | None:
-        """The same by kernels, part by part; none where the method must see a tensor whole."""
+        """The same by kernels, part by part; what must be merged whole is merged by its definition before."""
+        whole = self.method.merge(stack, self.survey) if sees_whole(self.method, stack) else None
         total = TreeSums(2 * len(stack.agents))
         for part in stack.pieces(CACHED):
-            merged = inner_merge(self.method, part, self.survey)
+            first = part.block.start - stack.block.start
+            merged = inner_merge(self.method, part, self.survey) if whole is None else whole[first:][: part.base.size]
             if merged is None:
                 return None
             total += retention_by(kernels, part, merged)

@@ -148,7 +148,7 @@ class Wudi(MergeMethod):
         arrays, needed = self._arrays(), self._solver_bytes(rows, columns, agents)
         if arrays is None:
             return Work("tensor", flop, needed, alone=True, device=self.device, problem=NO_DEVICE)
-        return Work("tensor", flop, needed, alone=True, device=arrays.device)
+        return Work("tensor", flop, needed, alone=True, at_once=arrays.at_once, device=arrays.device)
 
     @property
     def loops(self) -> tuple[str, ...]:
