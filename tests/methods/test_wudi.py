@@ -15,7 +15,7 @@ from agentmerge.engine.preflight import planned
 from agentmerge.errors import RecipeError
 from agentmerge.methods import interference
 from agentmerge.methods import wudi as wudi_module
-from agentmerge.methods.arrays import Arrays, TorchArrays
+from agentmerge.methods.arrays import Arrays, TorchArrays, speed
 from agentmerge.methods.base import Work
 from agentmerge.methods.interference import Form, Interference, descend, solve
 from agentmerge.methods.wudi import Wudi
@@ -342,20 +342,24 @@ def test_a_7b_model_takes_tens_of_pflop_with_adam_and_far_less_with_exact() -> N
     assert Wudi().work(specs[-1], 3).bytes < 6e9
 
 
-def test_work_above_the_limit_is_refused_before_a_byte_is_written(tiny: Sources, tmp_path: Path) -> None:
+def test_work_above_the_limit_is_refused_before_a_byte_is_written(
+    tiny: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "speed", lambda device, precision: 1e11)
     recipe = tiny.recipe({"name": "wudi", "steps": 10**9})
     with pytest.raises(RecipeError) as error:
         merge(recipe, tmp_path / "out")
-    for part in ("'wudi' takes 2.", "PFLOP", "hours at 100 GFLOP/s", "1.0 PFLOP", "CUDA", "--allow-slow"):
+    for part in ("'wudi' takes 2.", "PFLOP", "7.8 hours here", "more than 10 minutes", "CUDA", "--allow-slow"):
         assert part in str(error.value)
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / ".out.agentmerge").exists()
 
 
-def test_slow_work_starts_when_it_is_allowed_or_has_a_gpu(
+def test_slow_work_starts_when_it_is_allowed_or_a_gpu_is_fast_enough(
     tiny: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimate, "LIMIT", 1.0)
+    monkeypatch.setattr(estimate, "MOMENT", 0.0)
+    monkeypatch.setattr(estimate, "speed", lambda device, precision: 1e15 if device == "cuda" else 1.0)
     method = {"name": "wudi", "steps": 2}
     with pytest.raises(RecipeError, match="allow_slow"):
         merge(tiny.recipe(method), tmp_path / "refused")
@@ -382,11 +386,14 @@ def test_a_gpu_that_is_asked_for_and_missing_is_told(tiny: Sources, tmp_path: Pa
     ("method", "line"),
     [
         ("ram", None),
-        ({"name": "wudi", "steps": 1}, "MFLOP, about 0.0 seconds at 100 GFLOP/s"),
-        ({"name": "wudi", "steps": 10**9}, "PFLOP, about 7.8 hours at 100 GFLOP/s; wants a GPU, or --allow-slow"),
+        ({"name": "wudi", "steps": 1}, "MFLOP on CPU, a moment"),
+        ({"name": "wudi", "steps": 10**9}, "PFLOP on CPU, about 7.8 hours; wants a GPU, or --allow-slow"),
     ],
 )
-def test_a_dry_run_shows_the_cost_where_there_is_one(tiny: Sources, tmp_path: Path, method: Any, line: str) -> None:
+def test_a_dry_run_shows_the_cost_where_there_is_one(
+    tiny: Sources, tmp_path: Path, method: Any, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "speed", lambda device, precision: 1e11)
     with planned(Recipe.parse(tiny.recipe(method))) as plan:
         shown = [text for text in plan_summary(plan, tmp_path / "out").splitlines() if text.startswith("cost")]
     assert len(shown) == (line is not None)
@@ -404,6 +411,10 @@ def test_the_memory_estimate_counts_whole_tensors_and_the_solver(tmp_path: Path)
     assert beside["ram"] == 2 * LEAF * 4 * 5  # 2 workers: base, 3 agents, the stored result
     assert beside["wudi"] == 600_000 * 4 * 6 + solver  # one at a time: whole, and the result before the cast
     assert solver == 4 * (600_000 * (3 + 7) + 2 * 200**2)
+
+
+def test_the_speed_of_this_machine_is_measured() -> None:
+    assert 1e8 < speed("cpu", "float64") < 1e15
 
 
 # torch

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from agentmerge.errors import RecipeError
 from agentmerge.machine import available_cpus
+from agentmerge.methods.arrays import speed
 from agentmerge.tensors import DTYPES, LEAF, Block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from agentmerge.engine.plan import Job, Plan
+    from agentmerge.methods.base import Precision
 
 BLOCK_SIZES = 1 << 20, 8 << 20
 """Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
@@ -20,10 +22,10 @@ BUFFERS = 1 << 30
 MOST_WORKERS = 16
 RESIDENT = 170_000_000
 """Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
-LIMIT = 1e15
-"""FLOP that processors do unasked; nearly three hours at SPEED."""
-SPEED = 100e9
-"""FLOP per second that the estimates of time take for processors."""
+LIMIT = 600.0
+"""Seconds of arithmetic that are not started unasked."""
+MOMENT = 1e11
+"""FLOP that take a moment on any machine: no second is spent on measuring how long."""
 
 
 def workers(plan: Plan) -> int:
@@ -99,12 +101,14 @@ def _row_bytes(plan: Plan) -> int:
 
 
 def check_cost(plan: Plan) -> None:
-    """Raise RecipeError for work that this machine can't do, or that takes hours on processors unless allowed."""
-    slow = _slow_cost(plan)
-    if slow > LIMIT and not plan.recipe.run.allow_slow:
+    """Raise RecipeError for work that this machine can't do, or that takes long unless that is allowed."""
+    costs = _costs(plan)
+    if plan.recipe.run.allow_slow:
+        return
+    if (seconds := _seconds(costs)) > LIMIT:
         raise RecipeError(
-            f"method: '{plan.recipe.method.name}' takes {format_flop(slow)} without a GPU, about {_time(slow)}; more "
-            f"than {format_flop(LIMIT)} is not started unasked",
+            f"method: '{plan.recipe.method.name}' takes {format_flop(sum(costs.values()))}, about "
+            f"{_time(seconds)} here; more than {_time(LIMIT)} is not started unasked",
             todo="Run it where torch finds a CUDA device, choose cheaper settings (`agentmerge methods` lists them), "
             "or set run.allow_slow: true (--allow-slow).",
         )
@@ -112,13 +116,13 @@ def check_cost(plan: Plan) -> None:
 
 def cost_line(plan: Plan) -> str:
     """For people, in one line; "" where no method computes much."""
-    total, slow = sum(job.work.flop for job in plan.merged), _slow_cost(plan)
-    if not total:
+    costs = _costs(plan)
+    if not costs:
         return ""
-    if not slow:
-        return f"{format_flop(total)} on a GPU"
-    wanted = "; wants a GPU, or --allow-slow" if slow > LIMIT else ""
-    return f"{format_flop(total)}, about {_time(slow)}{wanted}"
+    seconds, where = _seconds(costs), " and ".join(sorted({"a GPU" if d == "cuda" else d.upper() for d, _ in costs}))
+    time = f"about {_time(seconds)}" if seconds else "a moment"
+    wanted = "; wants a GPU, or --allow-slow" if seconds > LIMIT else ""
+    return f"{format_flop(sum(costs.values()))} on {where}, {time}{wanted}"
 
 
 def format_flop(flop: float) -> str:
@@ -129,17 +133,27 @@ def format_flop(flop: float) -> str:
     return f"{flop / 1e6:.1f} MFLOP"
 
 
-def _slow_cost(plan: Plan) -> float:
-    """FLOP that processors do; RecipeError for work that this machine can't do."""
+def _costs(plan: Plan) -> dict[tuple[str, Precision], float]:
+    """FLOP by device and precision; RecipeError for work that this machine can't do."""
+    found: dict[tuple[str, Precision], float] = {}
     for job in plan.merged:
-        if job.work.problem is not None:
-            raise RecipeError(job.work.problem)
-    return sum(job.work.flop for job in plan.merged if job.work.device == "cpu")
+        work = job.work
+        if work.problem is not None:
+            raise RecipeError(work.problem)
+        if work.flop:
+            found[work.device, work.precision] = found.get((work.device, work.precision), 0.0) + work.flop
+    return found
 
 
-def _time(flop: float) -> str:
-    seconds = flop / SPEED
+def _seconds(costs: Mapping[tuple[str, Precision], float]) -> float:
+    """What so many FLOP take here; 0 for what takes a moment anywhere."""
+    if sum(costs.values()) <= MOMENT:
+        return 0.0
+    return sum(flop / speed(*kind) for kind, flop in costs.items())
+
+
+def _time(seconds: float) -> str:
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit} at {SPEED / 1e9:.0f} GFLOP/s"
-    return f"{seconds:.1f} seconds at {SPEED / 1e9:.0f} GFLOP/s"
+            return f"{seconds / size:.1f} {unit}".replace(".0 ", " ")
+    return f"{seconds:.1f} seconds".replace(".0 ", " ")

@@ -6,9 +6,10 @@ Both do the same float operations in the same order where no product is summed, 
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +19,8 @@ from agentmerge.tensors import DTYPES, as_float32
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentmerge.methods.base import Precision
     from agentmerge.tensors import Array, Stack
-
-Precision = Literal["float32", "float64"]
 
 BLOCK = 256
 """Columns that are solved for at a time."""
@@ -181,6 +181,22 @@ def cuda() -> TorchArrays | None:
         return None
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return TorchArrays("cuda", count) if count else None
+
+
+@cache
+def speed(device: str, precision: Precision) -> float:
+    """FLOP per second of products of matrices, measured for a second the first time."""
+    arrays = cuda() if device == "cuda" else Arrays()
+    assert arrays is not None
+    with arrays.computing():
+        side = 4096 if device == "cuda" else 1024
+        matrix = arrays.put(np.full((side, side), 1 / side, np.float32), precision)
+        float((matrix @ matrix)[0, 0])  # the first one starts libraries
+        started, done = time.perf_counter(), 0
+        while (seconds := time.perf_counter() - started) < 1:
+            float((matrix @ matrix)[0, 0])
+            done += 1
+    return done * 2.0 * side**3 / seconds
 
 
 def _shift(system: Any, pull: float) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Stack, TensorSpec
 
 
+Precision = Literal["float32", "float64"]
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a method learns from its recipe beside its own settings."""
@@ -53,6 +56,8 @@ class Work:
     """Whether it needs all processors and much memory: the engine then does one such tensor at a time."""
     at_once: int = 1
     """How many such tensors may be done at a time, where they are done alone."""
+    precision: Precision = "float32"
+    """Of the numbers that the `flop` are done with."""
     device: str = "cpu"
     """Where the `flop` are done: "cpu", or the name of an accelerator."""
     problem: Problem | None = None

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agentmerge.kernels import Kernel
+    from agentmerge.methods.base import Precision
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.statistic import Foldable, Survey
@@ -148,7 +149,8 @@ class Wudi(MergeMethod):
         arrays, needed = self._arrays(), self._solver_bytes(rows, columns, agents)
         if arrays is None:
             return Work("tensor", flop, needed, alone=True, device=self.device, problem=NO_DEVICE)
-        return Work("tensor", flop, needed, alone=True, at_once=arrays.at_once, device=arrays.device)
+        precision: Precision = "float64" if self.solver == "exact" else "float32"
+        return Work("tensor", flop, needed, True, arrays.at_once, precision, arrays.device)
 
     @property
     def loops(self) -> tuple[str, ...]:
