@@ -123,6 +123,12 @@ class Backend(Protocol):
     def integrity(self, stack: Stack, key: int) -> tuple[Array, Array, Array]:
         """survey.Integrity alone: nan and inf int64 [1 + agents], fingerprint uint64 [1 + agents]; see `count`."""
 
+    def gram(self, matrix: Array) -> Array:
+        """The lower triangle of methods.sparse.gram, 0 above: float64 [columns, columns]."""
+
+    def times(self, matrix: Array, right: Array) -> Array:
+        """methods.sparse.times: float64 [rows, n]."""
+
     def magnitudes(self, stack: Stack, bins: Sequence[int] | None = None) -> Array:
         """survey.MagnitudeHigh, or MagnitudeLow within each agent's bin: counts int64 [agents, 2^16 or 2^15]."""
 

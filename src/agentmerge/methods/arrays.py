@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agentmerge.methods import sparse
 from agentmerge.methods.base import added
 from agentmerge.tensors import DTYPES, as_float32
 
@@ -61,6 +62,14 @@ class Arrays:
     def added(self, base: Any, update: Any) -> Array:
         """methods.base.added, back in numpy."""
         return added(base, update)
+
+    def gram(self, matrix: Any) -> Any:
+        """matrix^T matrix; half of it is computed."""
+        return sparse.gram(matrix) if sparse.is_sparse(matrix) else matrix.T @ matrix
+
+    def times(self, matrix: Any, right: Any) -> Any:
+        """Matrix right, for a matrix of which most may be zero."""
+        return sparse.times(matrix, right) if sparse.is_sparse(matrix) else matrix @ right
 
     def solved(self, system: Any, pull: float, right: Any) -> Any:
         """X [rows, n] with X (system + pull I) = right, for a positive definite system [n, n]; both are changed."""
@@ -127,6 +136,14 @@ class TorchArrays(Arrays):
     def added(self, base: Any, update: Any) -> Array:
         """See Arrays.added."""
         return self.get(self.xp.where(update == 0, base, base + update))
+
+    def gram(self, matrix: Any) -> Any:
+        """See Arrays.gram; all of it is computed."""
+        return matrix.T @ matrix
+
+    def times(self, matrix: Any, right: Any) -> Any:
+        """See Arrays.times."""
+        return matrix @ right
 
     def solved(self, system: Any, pull: float, right: Any) -> Any:
         """See Arrays.solved."""

@@ -136,7 +136,7 @@ def solve(taus: Sequence[Any], *, ridge: float, form: Form, arrays: Arrays) -> A
     held = (arrays.put(tau, "float64") for tau in taus)
     if form == "stacked":
         return _from_outputs(held, pull, arrays)
-    total, gram, right = _summed(held)
+    total, gram, right = _summed(held, arrays)
     right += pull * total
     return arrays.solved(gram, pull, right)
 
@@ -160,14 +160,14 @@ def _from_outputs(held: Iterator[Any], pull: float, arrays: Arrays) -> Any:
     return total - arrays.solved(products, pull, right) @ unit
 
 
-def _summed(held: Iterator[Any]) -> tuple[Any, Any, Any]:
+def _summed(held: Iterator[Any], arrays: Arrays) -> tuple[Any, Any, Any]:
     """S, A and B of task vectors that come one by one."""
     total, gram, right = None, None, None
     for tau in held:
         rows, columns = tau.shape
         unit = tau / norm(tau)
-        own = unit.T @ unit
-        part = tau @ own if 2 * columns <= 3 * rows else (tau @ unit.T) @ unit
+        own = arrays.gram(unit)
+        part = arrays.times(tau, own) if 2 * columns <= 3 * rows else (tau @ unit.T) @ unit
         if total is None:
             total, gram, right = tau, own, part
         else:

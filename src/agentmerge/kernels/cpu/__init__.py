@@ -22,12 +22,14 @@ from agentmerge.kernels.cpu.fold import (
 from agentmerge.kernels.cpu.full import full
 from agentmerge.kernels.cpu.merge import loop_of, merge
 from agentmerge.kernels.cpu.restore import restore
+from agentmerge.kernels.cpu.sparse import gram, times
 
 __all__ = [
     "count",
     "drop",
     "energies",
     "full",
+    "gram",
     "integrity",
     "load",
     "magnitudes",
@@ -38,6 +40,7 @@ __all__ = [
     "retention",
     "signs",
     "squares",
+    "times",
 ]
 
 _OTHERS = {"count": "count", "drop": "drop", "full": "count", "restore": "restore"}
