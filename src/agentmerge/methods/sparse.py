@@ -12,17 +12,18 @@ import numpy as np
 
 from agentmerge import kernels
 from agentmerge.kernels import cpu
+from agentmerge.machine import available_cpus
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Array
 
 DENSITY = 0.06
-"""Up to this share of elements that are not zero, a loop over them is faster than a BLAS over all."""
+"""Up to this share of elements that are not zero, a loop over them is faster than a BLAS over all on one processor."""
 
 
 def is_sparse(matrix: Array) -> bool:
-    """Whether the loops here are worth it."""
-    return bool(np.count_nonzero(matrix) <= DENSITY * matrix.size)
+    """Whether the loops here are worth it: they take one processor, a BLAS takes all."""
+    return bool(np.count_nonzero(matrix) * available_cpus() <= DENSITY * matrix.size)
 
 
 def gram(matrix: Array) -> Array:
