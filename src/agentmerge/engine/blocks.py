@@ -193,7 +193,8 @@ def _by_kernels(
 def _stored(stack: Stack, result: Array, cast: Cast, out: Array, rounding: Any, asked: Sequence[Any]) -> Answers:
     """Cast what a method merged into `out` and count; the same for every method."""
     given = replace(stack, extra={"merged": (result,)})
-    if result.dtype == np.float32 and (backend := kernels.choose(given, cast.dtype)) is not None:
+    backend = kernels.choose(given, cast.dtype) if result.dtype == np.float32 else None
+    if backend is not None:
         kernel = Kernel("given", formulas.Given(rounding.threshold), given, (result,))
         counts = run(backend, [kernel], stack, cast, out)
     else:
@@ -202,7 +203,11 @@ def _stored(stack: Stack, result: Array, cast: Cast, out: Array, rounding: Any, 
             same = result == as_float32(stack.base)
             out[same] = stack.base[same]
         counts = rounding.observe(stack, result, out, cast)
-    return {rounding: counts, **{question: question.observe(stack, result, out, cast) for question in asked}}
+    answers: Answers = {rounding: counts}
+    for question in asked:
+        answer = None if backend is None else question.kernel(stack, out, backend)
+        answers[question] = question.observe(stack, result, out, cast) if answer is None else answer
+    return answers
 
 
 def copied(job: Job, stack: Stack, spoilt: Callable[[Array], Array]) -> tuple[Array, Answers]:

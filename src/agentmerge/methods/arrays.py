@@ -103,6 +103,8 @@ class TorchArrays(Arrays):
         self._names = [f"cuda:{i}" for i in range(count)] if device == "cuda" else [device]
         self._taken = self._inside = 0
         self._before = "highest"
+        for name in self._names:  # torch loads its solvers once, and not from several threads
+            torch.linalg.cholesky_ex(torch.eye(2, dtype=torch.float64, device=name))
         self._lock = threading.Lock()
         self._thread = threading.local()
 

@@ -74,14 +74,15 @@ class Calibrate(Wrapper):
         return (*self.then.loops, "stretched")
 
     def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
-        """The inner method's kernel, then the scale and the cast by another, part by part."""
+        """The inner method's kernel, or its merge of a whole tensor; then, part by part, what scales and casts."""
         settings = formulas.Stretched(self.overlap.threshold, self.scale(survey))
+        whole = self.then.merge(stack, survey) if sees_whole(self.then, stack) else None
 
         def stretched(part: Stack) -> Iterable[Kernel] | None:
-            merged = inner_merge(self.then, part, survey)
+            merged = inner_merge(self.then, part, survey) if whole is None else part_of(whole, part, stack)
             return None if merged is None else (Kernel("stretched", settings, part, (merged,)),)
 
-        return None if sees_whole(self, stack) else in_parts(stack, stretched)
+        return in_parts(stack, stretched)
 
     def scale(self, survey: Survey) -> float:
         """The s of the formula; 1 where no agent changed anything.
@@ -163,8 +164,7 @@ class InnerRetention(Statistic[TreeSums]):
         whole = self.method.merge(stack, self.survey) if sees_whole(self.method, stack) else None
         total = TreeSums(2 * len(stack.agents))
         for part in stack.pieces(CACHED):
-            first = part.block.start - stack.block.start
-            merged = inner_merge(self.method, part, self.survey) if whole is None else whole[first:][: part.base.size]
+            merged = inner_merge(self.method, part, self.survey) if whole is None else part_of(whole, part, stack)
             if merged is None:
                 return None
             total += retention_by(kernels, part, merged)
@@ -173,6 +173,12 @@ class InnerRetention(Statistic[TreeSums]):
     def parts(self, stack: Stack, elements: int = 32 * LEAF) -> Iterable[Stack]:
         """All of it at once where the method must see a tensor whole."""
         return (stack,) if sees_whole(self.method, stack) else super().parts(stack, elements)
+
+
+def part_of(whole: Array, part: Stack, stack: Stack) -> Array:
+    """The elements of a stack's result that belong to one of its pieces."""
+    first = part.block.start - stack.block.start
+    return whole[first : first + part.base.size]
 
 
 def inner_merge(method: MergeMethod, stack: Stack, survey: Survey) -> Array | None:

@@ -44,6 +44,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from agentmerge.errors import Problem, RecipeError, Where
+from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods import interference
 from agentmerge.methods.arrays import Arrays, cuda
 from agentmerge.methods.base import Dilution, MergeMethod, Told, Work, added
@@ -54,7 +55,6 @@ from agentmerge.tensors import as_float32
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from agentmerge.kernels import Kernel
     from agentmerge.methods.base import Precision
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
@@ -155,11 +155,16 @@ class Wudi(MergeMethod):
     @property
     def loops(self) -> tuple[str, ...]:
         """See MergeMethod.loops."""
-        return super().loops if self.retention is None else _scaled(self).loops
+        return ("given", "linear") if self.retention is None else _scaled(self).loops
 
     def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
-        """None of a linear layer; elsewhere what scales."""
-        return None if self.retention is None else _scaled(self).kernel(stack, survey)
+        """Of what is no linear layer; and what scales."""
+        if self.retention is not None:
+            return _scaled(self).kernel(stack, survey)
+        if self.is_linear(stack.block.tensor):
+            return None
+        scale, divisor = float(self.others != "base"), float(len(stack.agents) if self.others == "mean" else 1)
+        return (Kernel("linear", formulas.Linear(self.overlap.threshold, stack.weight(), scale, divisor), stack),)
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """The factor, and the retention before, after and as stored, where it is asked for."""
