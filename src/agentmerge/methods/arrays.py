@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 
 BLOCK = 256
 """Columns that are solved for at a time."""
-AT_ONCE = 3
-"""Matrices in work on one GPU: one is read, one computed, one written."""
+AT_ONCE = 8
+"""Matrices in work on one GPU at most: a few are read or written by processors while one or two are computed."""
+ROOM = 0.8
+"""Share of a GPU's memory that they may take together."""
+PINNED = 1 << 20
+"""Bytes from which memory is worth pinning, so that copies to the device go at full speed and do not wait."""
 
 
 class Arrays:
@@ -34,8 +39,10 @@ class Arrays:
 
     xp: Any = np
     device = "cpu"
-    at_once = 1
-    """How many matrices may be in work at a time."""
+
+    def at_once(self, nbytes: int) -> int:
+        """How many matrices may be in work at a time where each takes so many bytes."""
+        return 1
 
     def put(self, values: Any, precision: Precision) -> Any:
         """An array of this library with these numbers; it may share their memory."""
@@ -99,7 +106,6 @@ class TorchArrays(Arrays):
 
         self.xp = torch
         self.device = device
-        self.at_once = AT_ONCE * count if device == "cuda" else 1
         self._names = [f"cuda:{i}" for i in range(count)] if device == "cuda" else [device]
         self._taken = self._inside = 0
         self._before = "highest"
@@ -107,6 +113,14 @@ class TorchArrays(Arrays):
             torch.linalg.cholesky_ex(torch.eye(2, dtype=torch.float64, device=name))
         self._lock = threading.Lock()
         self._thread = threading.local()
+        self._pinned: set[int] = set()
+
+    def at_once(self, nbytes: int) -> int:
+        """See Arrays.at_once; so many per device."""
+        if self.device != "cuda":
+            return 1
+        room = min(self.xp.cuda.get_device_properties(name).total_memory for name in self._names)
+        return len(self._names) * max(1, min(AT_ONCE, int(ROOM * room) // max(nbytes, 1)))
 
     @property
     def _here(self) -> str:
@@ -116,19 +130,51 @@ class TorchArrays(Arrays):
 
     def put(self, values: Any, precision: Precision) -> Any:
         """On the device."""
-        return self.xp.as_tensor(values).to(device=self._here, dtype=getattr(self.xp, precision))
+        values = self.xp.as_tensor(values).to(device=self._here, non_blocking=True)
+        return values.to(getattr(self.xp, precision))
 
     def get(self, values: Any) -> Array:
-        """Back to numpy, float32."""
-        found: Array = values.to(dtype=self.xp.float32, device="cpu").numpy()
+        """Back to numpy, float32; valid until the same thread gets something else."""
+        values = values.to(self.xp.float32)
+        if self.device != "cuda":
+            found: Array = values.numpy()
+            return found
+        room = getattr(self._thread, "room", None)
+        if room is None or room.numel() < values.numel():
+            room = self._thread.room = self.xp.empty(values.numel(), dtype=self.xp.float32, pin_memory=True)
+        held = room[: values.numel()].view(values.shape)
+        held.copy_(values, non_blocking=True)
+        self._thread.stream.synchronize()
+        found = held.numpy()
         return found
 
     def numbers(self, stored: Array) -> Any:
         """As stored to the device, and float32 only there."""
+        if self.device == "cuda":
+            self._pin(stored)
         if stored.dtype != DTYPES["BF16"]:
             return self.put(np.ascontiguousarray(stored), "float32")
-        bits = self.xp.from_numpy(np.ascontiguousarray(stored).view(np.int16)).to(self._here)
+        bits = self.xp.from_numpy(np.ascontiguousarray(stored).view(np.int16)).to(self._here, non_blocking=True)
         return bits.view(self.xp.bfloat16).to(self.xp.float32)
+
+    def _pin(self, stored: Array) -> None:
+        """Lock the memory that an array is a part of, until that is freed: buffers are used again and again."""
+        owner = stored
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        place = owner.__array_interface__["data"][0]
+        with self._lock:
+            if owner.nbytes < PINNED or place in self._pinned:
+                return
+            self._pinned.add(place)
+        runtime = self.xp.cuda.cudart()
+        if int(runtime.cudaHostRegister(place, owner.nbytes, 0)) == 0:
+            weakref.finalize(owner, self._unpin, place).atexit = False
+
+    def _unpin(self, place: int) -> None:
+        self.xp.cuda.cudart().cudaHostUnregister(place)
+        with self._lock:
+            self._pinned.discard(place)
 
     def task_vector(self, stack: Stack, base: Any, t: int) -> Any:
         """See Arrays.task_vector."""

@@ -128,10 +128,13 @@ class Wudi(MergeMethod):
                 where=Where(tensor=stack.block.tensor.name),
             )
         rows, columns = stack.block.tensor.shape[-2:]
-        merged = np.empty(stack.base.size, np.float32)
         arrays = self._arrays()
         if arrays is None:
             raise RecipeError(NO_DEVICE)
+        if stack.base.size == rows * columns:
+            with arrays.computing():
+                return self._merged(stack, arrays)
+        merged = np.empty(stack.base.size, np.float32)
         for piece in stack.pieces(rows * columns):  # matrix by matrix
             with arrays.computing():
                 merged[piece.block.start : piece.block.stop] = self._merged(piece, arrays)
@@ -150,7 +153,8 @@ class Wudi(MergeMethod):
         if arrays is None:
             return Work("tensor", flop, needed, alone=True, device=self.device, problem=NO_DEVICE)
         precision: Precision = "float64" if self.solver == "exact" else "float32"
-        return Work("tensor", flop, needed, True, arrays.at_once, precision, arrays.device)
+        beside = needed if arrays.device == "cpu" else 4 * rows * columns
+        return Work("tensor", flop, beside, True, arrays.at_once(needed), precision, arrays.device)
 
     @property
     def loops(self) -> tuple[str, ...]:
