@@ -135,17 +135,21 @@ class TorchArrays(Arrays):
 
     def get(self, values: Any) -> Array:
         """Back to numpy, float32; valid until the same thread gets something else."""
+        if self.device == "cuda":
+            return self._fetched(values)
+        found: Array = values.to(self.xp.float32).numpy()
+        return found
+
+    def _fetched(self, values: Any) -> Array:
+        """From the device into pinned memory of this thread."""
         values = values.to(self.xp.float32)
-        if self.device != "cuda":
-            found: Array = values.numpy()
-            return found
         room = getattr(self._thread, "room", None)
         if room is None or room.numel() < values.numel():
             room = self._thread.room = self.xp.empty(values.numel(), dtype=self.xp.float32, pin_memory=True)
         held = room[: values.numel()].view(values.shape)
         held.copy_(values, non_blocking=True)
         self._thread.stream.synchronize()
-        found = held.numpy()
+        found: Array = held.numpy()
         return found
 
     def numbers(self, stored: Array) -> Any:
