@@ -76,10 +76,11 @@ class Calibrate(Wrapper):
     def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The inner method's kernel, or its merge of a whole tensor; then, part by part, what scales and casts."""
         settings = formulas.Stretched(self.overlap.threshold, self.scale(survey))
-        whole = self.then.merge(stack, survey) if sees_whole(self.then, stack) else None
+        if sees_whole(self.then, stack):
+            return (Kernel("stretched", settings, stack, (self.then.merge(stack, survey),)),)
 
         def stretched(part: Stack) -> Iterable[Kernel] | None:
-            merged = inner_merge(self.then, part, survey) if whole is None else part_of(whole, part, stack)
+            merged = inner_merge(self.then, part, survey)
             return None if merged is None else (Kernel("stretched", settings, part, (merged,)),)
 
         return in_parts(stack, stretched)
@@ -161,10 +162,11 @@ class InnerRetention(Statistic[TreeSums]):
 
     def kernel(self, stack: Stack, kernels: Backend) -> TreeSums | None:
         """The same by kernels, part by part; what must be merged whole is merged by its definition before."""
-        whole = self.method.merge(stack, self.survey) if sees_whole(self.method, stack) else None
+        if sees_whole(self.method, stack):
+            return retention_by(kernels, stack, self.method.merge(stack, self.survey))
         total = TreeSums(2 * len(stack.agents))
         for part in stack.pieces(CACHED):
-            merged = inner_merge(self.method, part, self.survey) if whole is None else part_of(whole, part, stack)
+            merged = inner_merge(self.method, part, self.survey)
             if merged is None:
                 return None
             total += retention_by(kernels, part, merged)
@@ -173,12 +175,6 @@ class InnerRetention(Statistic[TreeSums]):
     def parts(self, stack: Stack, elements: int = 32 * LEAF) -> Iterable[Stack]:
         """All of it at once where the method must see a tensor whole."""
         return (stack,) if sees_whole(self.method, stack) else super().parts(stack, elements)
-
-
-def part_of(whole: Array, part: Stack, stack: Stack) -> Array:
-    """The elements of a stack's result that belong to one of its pieces."""
-    first = part.block.start - stack.block.start
-    return whole[first : first + part.base.size]
 
 
 def inner_merge(method: MergeMethod, stack: Stack, survey: Survey) -> Array | None:
