@@ -45,10 +45,10 @@ class Slow(MergeMethod):
     """The mean, of whole tensors, slowly."""
 
     name: Literal["slow"] = "slow"
-    alone: bool = True
+    share: float = 1.0
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
-        return Work(reach="tensor", alone=self.alone)
+        return Work(reach="tensor", share=self.share)
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         with METER:
@@ -80,4 +80,8 @@ def test_in_every_pass_one_tensor_is_merged_at_a_time(method: MergeMethod, tmp_p
 
 
 def test_the_others_are_merged_side_by_side(tmp_path: Path) -> None:
-    assert most_at_once(Slow(alone=False), tmp_path) > 1
+    assert most_at_once(Slow(share=0.0), tmp_path) > 1
+
+
+def test_what_takes_a_third_of_the_machine_is_merged_three_at_a_time_at_most(tmp_path: Path) -> None:
+    assert 1 < most_at_once(Slow(share=1 / 3), tmp_path) <= 3

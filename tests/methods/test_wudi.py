@@ -267,7 +267,7 @@ def test_projections_and_experts_are_linear_layers(name: str) -> None:
     assert Wudi().is_linear(TensorSpec(name, "BF16", (4, 8)))
     assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).reach == "tensor"
     assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).flop > 0
-    assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).alone
+    assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).share == 1
 
 
 @pytest.mark.parametrize(

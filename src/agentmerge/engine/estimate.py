@@ -75,17 +75,17 @@ def memory_bytes(plan: Plan) -> int:
     """Resident memory to expect: each worker's largest block, and once the largest of what is done alone."""
     row, size = _row_bytes(plan), block_size(plan)
     alone = [
-        (job.tensor.elements * _width(job, row) + job.work.bytes) * min(job.work.at_once, workers(plan))
+        (job.tensor.elements * _width(job, row) + job.work.bytes) * min(1 / job.work.share, workers(plan))
         for job in plan.jobs
-        if job.work.alone
+        if job.work.share
     ]
     shared = [
         block.elements * _width(job, row) + job.work.bytes
         for job in plan.jobs
-        if not job.work.alone
+        if not job.work.share
         for block in blocks(job, size)
     ]
-    return RESIDENT + workers(plan) * max(shared, default=0) + max(alone, default=0)
+    return RESIDENT + workers(plan) * max(shared, default=0) + int(max(alone, default=0))
 
 
 def _width(job: Job, row: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from fractions import Fraction
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Self
 
@@ -40,41 +41,44 @@ class LocalRunner:
             return do_unit(plan, pass_, survey, unit, buffers, ahead)
 
         progress = Progress(plan, pass_, watch)
-        with _Workers(progress.units, workers(plan), pass_.alone_at_once, work) as threads:
+        with _Workers(progress.units, workers(plan), work) as threads:
             return progress.collect(threads.results(), threads.stop)
 
 
 class _Schedule:
-    """Units in their order, for several threads; of those that need all processors or a device, few at a time."""
+    """Units in their order, for several threads; of those that take a share of the machine, what it has room for."""
 
-    def __init__(self, units: Sequence[Unit], ahead: int, alone_at_once: int) -> None:
-        self._shared = deque(unit for unit in units if not unit.alone)
-        self._alone = deque(unit for unit in units if unit.alone)
+    def __init__(self, units: Sequence[Unit], ahead: int) -> None:
+        self._shared = deque(unit for unit in units if not unit.share)
+        self._alone = deque(unit for unit in units if unit.share)
         self._ahead = ahead
         self._changed = threading.Condition()
-        self._free = alone_at_once
+        self._taken = Fraction(0)
         self._stopped = False
 
     def next(self) -> tuple[Unit, Unit | None] | None:
         """A unit and the one that this thread is likely to get next; None when nothing is left. It may wait."""
         with self._changed:
-            while self._alone and not self._free and not self._shared and not self._stopped:
+            while self._alone and not self._fits() and not self._shared and not self._stopped:
                 self._changed.wait()
             if self._stopped:
                 return None
-            if self._alone and self._free:
-                self._free -= 1
+            if self._alone and self._fits():
+                self._taken += Fraction(self._alone[0].share)
                 return self._alone.popleft(), (self._alone[0] if self._alone else None)
             if not self._shared:
                 return None
             unit, later = self._shared.popleft(), self._ahead - 1
             return unit, (self._shared[later] if later < len(self._shared) else None)
 
+    def _fits(self) -> bool:
+        return self._taken + Fraction(self._alone[0].share) <= 1
+
     def finished(self, unit: Unit) -> None:
         """A unit is done: the next that needs all processors may begin."""
-        if unit.alone:
+        if unit.share:
             with self._changed:
-                self._free += 1
+                self._taken -= Fraction(unit.share)
                 self._changed.notify_all()
 
     def stop(self) -> None:
@@ -87,9 +91,9 @@ class _Schedule:
 class _Workers:
     """Threads that take units until there are none, or until the with block ends."""
 
-    def __init__(self, units: Sequence[Unit], most: int, alone_at_once: int, work: Work) -> None:
+    def __init__(self, units: Sequence[Unit], most: int, work: Work) -> None:
         count = min(most, len(units))
-        self._work, self._schedule, self._left = work, _Schedule(units, count, alone_at_once), len(units)
+        self._work, self._schedule, self._left = work, _Schedule(units, count), len(units)
         self._results: SimpleQueue[Result | None] = SimpleQueue()
         self._threads = [threading.Thread(target=self._loop, name=f"merge-{i}") for i in range(count)]
 

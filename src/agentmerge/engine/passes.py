@@ -93,18 +93,11 @@ class Pass:
         """What is asked of a job's stacks."""
         return job.asks or (self.asked if job.method is not None else ())
 
-    def alone(self, job: Job) -> bool:
-        """Whether a job needs all processors or much memory, so that one is done at a time, in folds too."""
+    def share(self, job: Job) -> float:
+        """What a job takes of the machine, in folds too; see `Work.share`."""
         works = [job.work, *(output.plan.job(job.name).work for output in self.outputs if job.places)]
-        asked = any(question.alone(job.tensor, len(job.agents)) for question in self.asked_of(job))
-        return asked or any(work.alone for work in works)
-
-    @property
-    def alone_at_once(self) -> int:
-        """How many jobs that are done alone may be in work at a time."""
-        plans = [output.plan for output in self.outputs]
-        works = [*(job.work for job in self.jobs), *(job.work for plan in plans for job in plan.jobs)]
-        return min((work.at_once for work in works if work.alone), default=1)
+        asked = [question.share(job.tensor, len(job.agents)) for question in self.asked_of(job)]
+        return max([*asked, *(work.share for work in works)])
 
     @property
     def keepers(self) -> tuple[Keeper | None, ...]:

@@ -58,8 +58,8 @@ class Unit:
     job: Job
     block: Block
     lacking: tuple[int, ...]
-    alone: bool
-    """Whether it needs all processors."""
+    share: float
+    """What it takes of the machine: units that take some are in work as long as that is 1 in all."""
 
     @property
     def nbytes(self) -> int:
@@ -83,10 +83,10 @@ class Progress:
         watch.begin(pass_.name, sum(unit.nbytes for unit in self.units))
 
     def _left(self, job: Job, size: int) -> Iterator[Unit]:
-        done, alone = [ledger.done(job.name) for ledger in self._ledgers], self._pass.alone(job)
+        done, share = [ledger.done(job.name) for ledger in self._ledgers], self._pass.share(job)
         for start, stop, lacking in gaps(done, job.tensor.elements):
             for block in blocks(job, size, start, stop):
-                yield Unit(job, block, lacking, alone)
+                yield Unit(job, block, lacking, share)
 
     def collect(
         self, finished: Iterable[tuple[Unit, list[Answers] | BaseException]], stop: Callable[[], None] | None = None

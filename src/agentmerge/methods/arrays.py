@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 BLOCK = 256
 """Columns that are solved for at a time."""
-AT_ONCE = 8
-"""Matrices in work on one GPU at most: a few are read or written by processors while one or two are computed."""
+AT_ONCE = 12
+"""Matrices in work on one GPU at most: most are read or written by processors while one or two are computed."""
 ROOM = 0.8
 """Share of a GPU's memory that they may take together."""
 PINNED = 1 << 20
@@ -40,9 +40,9 @@ class Arrays:
     xp: Any = np
     device = "cpu"
 
-    def at_once(self, nbytes: int) -> int:
-        """How many matrices may be in work at a time where each takes so many bytes."""
-        return 1
+    def share(self, nbytes: int) -> float:
+        """What a matrix that takes so many bytes takes of all there is."""
+        return 1.0
 
     def put(self, values: Any, precision: Precision) -> Any:
         """An array of this library with these numbers; it may share their memory."""
@@ -115,12 +115,12 @@ class TorchArrays(Arrays):
         self._thread = threading.local()
         self._pinned: set[int] = set()
 
-    def at_once(self, nbytes: int) -> int:
-        """See Arrays.at_once; so many per device."""
+    def share(self, nbytes: int) -> float:
+        """See Arrays.share; the devices' memory together."""
         if self.device != "cuda":
-            return 1
+            return 1.0
         room = min(self.xp.cuda.get_device_properties(name).total_memory for name in self._names)
-        return len(self._names) * max(1, min(AT_ONCE, int(ROOM * room) // max(nbytes, 1)))
+        return min(max(1 / AT_ONCE, nbytes / (ROOM * room)), 1.0) / len(self._names)
 
     @property
     def _here(self) -> str:

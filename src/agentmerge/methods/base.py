@@ -52,10 +52,9 @@ class Work:
     """0 where reading takes longer than computing."""
     bytes: int = 0
     """Memory beside the blocks."""
-    alone: bool = False
-    """Whether it needs all processors and much memory: the engine then does one such tensor at a time."""
-    at_once: int = 1
-    """How many such tensors may be done at a time, where they are done alone."""
+    share: float = 0.0
+    """What it takes of all processors, or of a device, and of their memory: the engine has no more in work than 1 in
+    all, so what needs everything, 1, is done one tensor at a time. 0 is what every thread may do."""
     precision: Precision = "float32"
     """Of the numbers that the `flop` are done with."""
     device: str = "cpu"

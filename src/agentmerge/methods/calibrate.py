@@ -152,9 +152,9 @@ class InnerRetention(Statistic[TreeSums]):
         """By the method's settings."""
         return f"InnerRetention {self.settings}"
 
-    def alone(self, tensor: TensorSpec, agents: int) -> bool:
-        """As the method whose merge it is."""
-        return bool(self.method.work(tensor, agents).alone)
+    def share(self, tensor: TensorSpec, agents: int) -> float:
+        """As of the method whose merge it is."""
+        return float(self.method.work(tensor, agents).share)
 
     def observe(self, stack: Stack) -> TreeSums:
         """Merge one stack and sum."""

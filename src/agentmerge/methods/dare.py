@@ -167,9 +167,9 @@ class Dropped(Statistic[Any]):
         """The inner key and the draw."""
         return f"Dropped {json.dumps([self.density, self.seed])} {self.inner.key}"
 
-    def alone(self, tensor: TensorSpec, agents: int) -> bool:
-        """As the inner one."""
-        return self.inner.alone(tensor, agents)
+    def share(self, tensor: TensorSpec, agents: int) -> float:
+        """As of the inner one."""
+        return self.inner.share(tensor, agents)
 
     def observe(self, stack: Stack) -> Any:
         """The inner answer for the dropped stack."""

@@ -151,10 +151,10 @@ class Wudi(MergeMethod):
         flop = tensor.elements // (rows * columns) * min(self._flop(rows, columns, agents).values())
         arrays, needed = self._arrays(), self._solver_bytes(rows, columns, agents)
         if arrays is None:
-            return Work("tensor", flop, needed, alone=True, device=self.device, problem=NO_DEVICE)
+            return Work("tensor", flop, needed, share=1.0, device=self.device, problem=NO_DEVICE)
         precision: Precision = "float64" if self.solver == "exact" else "float32"
         beside = needed if arrays.device == "cpu" else 4 * rows * columns
-        return Work("tensor", flop, beside, True, arrays.at_once(needed), precision, arrays.device)
+        return Work("tensor", flop, beside, arrays.share(needed), precision, arrays.device)
 
     @property
     def loops(self) -> tuple[str, ...]:
@@ -228,7 +228,7 @@ class Wudi(MergeMethod):
         if self.solver == "adam":
             return 4 * (rows * columns * (agents * (1 + 2 * stacked) + 7) + 2 * columns**2 * (not stacked))
         side = agents * rows if stacked else columns
-        return 4 * agents * rows * columns + 8 * (rows * columns * (agents * (1 + 2 * stacked) + 5) + 3 * side**2)
+        return 8 * (rows * columns * (2 * agents + 4 if stacked else 7) + 3 * side**2)
 
     def _arrays(self) -> Arrays | None:
         """Where matrices are computed; None where the settings want a GPU that is not there."""

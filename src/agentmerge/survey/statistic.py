@@ -44,9 +44,9 @@ class Foldable(ABC, Generic[T]):
 class Statistic(Foldable[T]):
     """A question about the inputs, answered stack by stack before or while they are merged."""
 
-    def alone(self, tensor: TensorSpec, agents: int) -> bool:
-        """Whether observing this tensor needs all processors: the engine then does one such tensor at a time."""
-        return False
+    def share(self, tensor: TensorSpec, agents: int) -> float:
+        """What observing this tensor takes of the machine, as `Work.share` says; 0 for what every thread may do."""
+        return 0.0
 
     @abstractmethod
     def observe(self, stack: Stack) -> T:
