@@ -119,7 +119,7 @@ class TorchArrays(Arrays):
         """See Arrays.share; the devices' memory together."""
         if self.device != "cuda":
             return 1.0
-        room = min(self.xp.cuda.get_device_properties(name).total_memory for name in self._names)
+        room = min(int(self.xp.cuda.get_device_properties(name).total_memory) for name in self._names)
         return min(max(1 / AT_ONCE, nbytes / (ROOM * room)), 1.0) / len(self._names)
 
     @property
