@@ -20,12 +20,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from agentmerge.errors import DataError, Note
+from agentmerge.errors import DataError
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, added, before_merging
 from agentmerge.methods.kernel import CACHED, in_parts, merge_by_kernels, sees_whole
 from agentmerge.methods.wrapper import Wrapper
-from agentmerge.survey.retention import StoredRetention, mean_retention, retention_by, retention_sums, retentions
+from agentmerge.survey.retention import (
+    StoredRetention,
+    mean_retention,
+    retention_by,
+    retention_sums,
+    retentions,
+    undone,
+)
 from agentmerge.survey.statistic import Statistic, Survey
 from agentmerge.survey.sums import TreeSums, TreeSumsOf
 from agentmerge.tensors import LEAF, Cast, as_float32
@@ -40,9 +47,6 @@ if TYPE_CHECKING:
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.statistic import Foldable
     from agentmerge.tensors import Array, Stack, TensorSpec
-
-TOLERANCE = 0.02
-"""Stored mean retention off by more than this is worth a warning."""
 
 
 class Calibrate(Wrapper):
@@ -112,18 +116,11 @@ class Calibrate(Wrapper):
         notes = inner.notes
         if survey.knows(StoredRetention()):
             kept["stored"] = retentions(survey.total(StoredRetention()))
-            notes = (*self._undone(mean_retention(kept["stored"])), *notes)
+            notes = (*undone("calibrate", mean_retention(kept["stored"]), self.retention), *notes)
         retention = {key: dict(zip(names, values, strict=True)) for key, values in kept.items()}
         learned = {**inner.learned, "calibration_scale": scale, "retention": retention}
         scales = None if inner.scales is None else tuple(scale * value for value in inner.scales)
         return replace(inner, scales=scales, learned=learned, notes=notes)
-
-    def _undone(self, stored: float | None) -> list[Note]:
-        """What is said where the output cast undid the scale."""
-        if stored is None or abs(stored - self.retention) <= TOLERANCE * self.retention:
-            return []
-        found = f"calibrate: the output cast left a mean retention of {stored:.3f} instead of {self.retention:g};"
-        return [Note(found, "use --rounding stochastic or --dtype float32")]
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """The inner method's times s, where its retention is known."""

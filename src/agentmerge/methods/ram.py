@@ -38,6 +38,7 @@ from agentmerge.methods.base import Dilution, Selecting, Told, added
 from agentmerge.methods.ram_energies import Energies, balanced_scales, scales_from
 from agentmerge.methods.ram_shared import Shared, shared_settings, shared_update
 from agentmerge.survey.overlap import OverlapCounts, changed_mask
+from agentmerge.survey.retention import StoredRetention, mean_retention, retentions, undone
 from agentmerge.survey.sums import TreeSums
 from agentmerge.tensors import as_float32
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agentmerge.survey.full.question import Energy
-    from agentmerge.survey.statistic import Statistic, Survey
+    from agentmerge.survey.statistic import Foldable, Statistic, Survey
     from agentmerge.tensors import Array, Stack
 
 CLIP = 2.0
@@ -103,7 +104,7 @@ class Ram(Selecting):
         "ram": "RAM: average what agents share, keep what is unique.",
         "ram_plus": "RAM+: the same, unique elements amplified by each agent's overlap-unique ratio.",
         "ram_plus_soft": "RAM+s: the same, amplified by the shared fraction of each agent's changes.",
-        "ram_plus_auto": "RAM+ that measures how much to amplify: the recommended one where nothing can be tuned.",
+        "ram_plus_auto": "RAM+ that measures how much to amplify, so that each agent keeps its change.",
     }
     aliases: ClassVar[Mapping[str, str]] = {
         "ram+": "ram_plus",
@@ -127,15 +128,18 @@ class Ram(Selecting):
     """A mean divides by c^shared_power: 1 is RAM, 0 the sum."""
     bound: float | None = Field(default=None, ge=0)
     """The largest lambda of rescale "auto"; null for none."""
+    retention: float = Field(default=1.0, gt=0)
+    """What rescale "auto" aims at: each agent's <merged - base, tau> / <tau, tau>, before the output cast."""
 
     @property
     def reads(self) -> tuple[Literal["importance"], ...]:
         """The importance, where it weighs the shared elements."""
         return ("importance",) if self.shared == "importance" else ()
 
-    def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
-        """The overlap counts or the energies; nothing where nothing is rescaled."""
-        return () if self._asks is None or survey.knows(self._asks) else (self._asks,)
+    def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
+        """The overlap counts or the energies; nothing where nothing is rescaled. Of a measured scale what is stored."""
+        asked = () if self._asks is None or survey.knows(self._asks) else (self._asks,)
+        return (*asked, StoredRetention()) if self.rescale == "auto" else asked
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]."""
@@ -167,7 +171,13 @@ class Ram(Selecting):
             return Told(scales=(1.0,) * len(names))
         if self.scope == "tensor" or not survey.knows(self._asks):
             return Told()
-        return Told(scales=self._measured(survey.total(self._asks)))
+        scales = self._measured(survey.total(self._asks))
+        if self.rescale != "auto" or not survey.knows(StoredRetention()):
+            return Told(scales=scales)
+        stored = retentions(survey.total(StoredRetention()))
+        learned = {"retention": {"stored": dict(zip(names, stored, strict=True))}}
+        notes = undone(self.name, mean_retention(stored), self.retention) if self.bound is None else []
+        return Told(scales, learned, tuple(notes))
 
     def scales(self, counts: OverlapCounts) -> tuple[float, ...]:
         """lambda[t] of a numeric rescale, float64."""
@@ -180,7 +190,7 @@ class Ram(Selecting):
         unknown = np.full(len(names), np.nan)
         if self.rescale == "auto":
             note = "makes up in unique elements for what the mean takes from shared ones"
-            scale = np.array(balanced_scales(energy.unique, energy.shared, energy.kept, self.bound))
+            scale = np.array(balanced_scales(energy.unique, energy.shared, energy.kept, self.bound, self.retention))
             scale = scale if self._takes_means else unknown
         else:
             note, scale = self._scale_in_words(), np.array(self.scales(counts))
@@ -202,6 +212,10 @@ class Ram(Selecting):
                 f"shared_power: has no meaning with shared '{self.shared}', which divides by no count.",
                 where=Where(path="shared_power"),
             )
+        if self.retention != 1 and self.rescale != "auto":
+            raise RecipeError(
+                "retention: what rescale 'auto' aims at; a numeric rescale aims at none.", where=Where(path="retention")
+            )
         if self.bound is not None and self.rescale != "auto":
             raise RecipeError(
                 "bound: limits rescale 'auto' only; a numeric rescale is limited by clip.", where=Where(path="bound")
@@ -221,7 +235,7 @@ class Ram(Selecting):
         return None if self.rescale == 0 else self.overlap
 
     def _measured(self, answer: OverlapCounts | TreeSums) -> tuple[float, ...]:
-        return scales_from(answer, self.bound) if isinstance(answer, TreeSums) else self.scales(answer)
+        return scales_from(answer, self.bound, self.retention) if isinstance(answer, TreeSums) else self.scales(answer)
 
     def _scales_at(self, stack: Stack, survey: Survey) -> Array:
         if self._asks is None:

@@ -53,22 +53,28 @@ class Energies(Statistic[TreeSums]):
         return tree_of(sums, stack.block.tensor.name, stack.block.start)
 
 
-def balanced_scales(unique: Array, shared: Array, kept: Array, bound: float | None) -> tuple[float, ...]:
-    """lambda[t] = 1 + (E_shared - P_shared) / E_unique, at least 0 and at most `bound`; 1 where nothing is unique.
+def balanced_scales(
+    unique: Array, shared: Array, kept: Array, bound: float | None, retention: float
+) -> tuple[float, ...]:
+    """lambda[t] = (retention * (E_unique + E_shared) - P_shared) / E_unique, at least 0 and at most `bound`.
+
+    1 where nothing is unique. So what is kept, lambda * E_unique + P_shared, is that share of what there was.
 
     Args:
         unique: E_unique, float64 [agents].
         shared: E_shared, float64 [agents].
         kept: P_shared, float64 [agents].
         bound: the largest scale; None for none.
+        retention: that each agent shall have.
     """
     most, scales = inf if bound is None else bound, []
     for u, e, p in zip(unique.tolist(), shared.tolist(), kept.tolist(), strict=True):
-        scales.append(min(max(1 + (e - p) / u, 0.0), most) if u else 1.0)
+        more = (retention - 1) * ((u + e) / u) if u else 0.0  # exactly 0 at the usual 1
+        scales.append(min(max(1 + (e - p) / u + more, 0.0), most) if u else 1.0)
     return tuple(scales)
 
 
-def scales_from(sums: TreeSums, bound: float | None) -> tuple[float, ...]:
+def scales_from(sums: TreeSums, bound: float | None, retention: float) -> tuple[float, ...]:
     """The same from the sums that Energies folds."""
     unique, shared, kept = np.split(sums.total(), 3)
-    return balanced_scales(unique, shared, kept, bound)
+    return balanced_scales(unique, shared, kept, bound, retention)

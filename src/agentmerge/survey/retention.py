@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from agentmerge.errors import Note
 from agentmerge.survey.overlap import THRESHOLD, changed_mask
 from agentmerge.survey.statistic import AfterStatistic
 from agentmerge.survey.sums import (
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from agentmerge.kernels import Backend
     from agentmerge.survey.answers import Answers
     from agentmerge.tensors import Array, Cast, Stack
+
+
+TOLERANCE = 0.02
+"""Stored mean retention off by more than this is worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,20 @@ def mean_retention(values: list[float | None]) -> float | None:
     """The mean over the agents that changed something; None when none did."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def undone(who: str, stored: float | None, wanted: float) -> list[Note]:
+    """A note where the output cast undid a method's scale.
+
+    Args:
+        who: the method.
+        stored: the mean retention of what was stored; None where no agent changed anything.
+        wanted: the mean retention that the method scales to.
+    """
+    if stored is None or abs(stored - wanted) <= TOLERANCE * wanted:
+        return []
+    found = f"{who}: the output cast left a mean retention of {stored:.3f} instead of {wanted:g};"
+    return [Note(found, "use --rounding stochastic or --dtype float32")]
 
 
 @dataclass(frozen=True)
