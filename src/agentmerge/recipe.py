@@ -96,7 +96,7 @@ class Run(Settings):
     survey: PathText | None = None
     """A survey that `probe --json FILE` saved, to use instead of folding again."""
     allow_slow: bool = False
-    """Start although the arithmetic takes hours without a GPU."""
+    """Start although the arithmetic takes more than ten minutes here."""
 
 
 SECTIONS: dict[str, type[Settings]] = {"inputs": Inputs, "output": Output, "run": Run}

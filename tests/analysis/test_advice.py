@@ -163,6 +163,6 @@ def test_rounding_advice_needs_single_steps_and_a_narrow_dtype() -> None:
 
 
 def test_the_method_depends_on_what_ram_keeps() -> None:
-    assert "use `ram_plus_auto`" in said(found(a=moved(0.5), b=moved(0.5)))["method"][0]
+    assert "use `wudi_auto`" in said(found(a=moved(0.5), b=moved(0.5)))["method"][0]
     assert "RAM keeps most" in said(found(a=moved(0.05), b=moved(0.05)))["method"][0]
     assert "method" not in said(found(a=moved(0.5)))

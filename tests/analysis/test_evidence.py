@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from agentmerge.analysis.advice import RULES
-from agentmerge.analysis.evidence import BASELINE, TRIED
+from agentmerge.analysis.evidence import BASELINE, LARGER, TRIED
 from agentmerge.methods.registry import known_methods, resolve_method
 from tests.analysis.test_advice import found, moved
 
@@ -25,9 +25,9 @@ PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
 WON = [tried for tried in TRIED if tried.won]
 
 
-def rows_of(page: str) -> dict[str, tuple[float, float]]:
+def rows_of(page: str, head: str = "| untuned setting |") -> dict[str, tuple[float, float]]:
     """The table of untuned settings: the mean and the worst by label."""
-    table = page[page.index("| untuned setting |") :].split("\n\n")[0].splitlines()[2:]
+    table = page[page.index(head) :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     return {row[0]: (float(row[-2]), float(row[-1])) for row in cells}
 
@@ -45,6 +45,13 @@ def experiment(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_table_is_the_one_of_the_page() -> None:
     assert {tried.label: (tried.mean, tried.worst) for tried in TRIED} == rows_of(PAGE)
     assert [tried.label for tried in TRIED] == list(rows_of(PAGE))
+
+
+def test_the_table_of_the_larger_agents_is_the_one_of_the_page_and_the_rule_won_there() -> None:
+    assert {tried.label: (tried.mean, tried.worst) for tried in LARGER} == rows_of(PAGE, "| method | two |")
+    assert LARGER[0].won
+    assert LARGER[0].worst > 0
+    assert all(resolve_method(tried.method) for tried in LARGER)
 
 
 def test_the_settings_are_those_that_were_merged_and_scored(experiment: Any) -> None:
@@ -103,7 +110,8 @@ def test_every_rule_is_heard(given: list[Advice]) -> None:
 def test_every_method_that_is_recommended_won(given: list[Advice]) -> None:
     won = [resolve_method(tried.method) for tried in WON]
     recommended = [resolve_method(method) for item in given for method in item.methods]
-    assert {method.name for method in recommended} == {"ram_plus_auto", "wudi"}
+    won.append(resolve_method(LARGER[0].method))
+    assert {method.name for method in recommended} == {"ram_plus_auto", "wudi_auto"}
     assert all(method in won for method in recommended)
 
 
@@ -132,4 +140,4 @@ def test_the_words_elsewhere_recommend_the_same() -> None:
     for place, text in lines.items():
         for paragraph in text.split("\n\n"):
             if re.search(r"\brecommend", paragraph):
-                assert "ram_plus_auto" in paragraph or place == "ram_plus_auto", (place, paragraph)
+                assert "wudi_auto" in paragraph or place == "wudi_auto", (place, paragraph)

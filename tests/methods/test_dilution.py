@@ -99,6 +99,11 @@ ROWS: dict[str, tuple[str, dict[str, Any], Any]] = {
         {"solver": "exact"},
         lambda m, u, w, whole: w[u.name] / len(AGENTS) * not_linear(m, u),
     ),
+    "wudi_auto": (
+        "none in a linear layer; else s * w[t] / N",
+        {},
+        lambda m, u, w, whole: w[u.name] / len(AGENTS) * m.record.learned["calibration_scale"] * not_linear(m, u),
+    ),
     "region": (
         "factor for its agent, 0 for the others",
         {"agent": "tool", "factor": 1 / 3},
@@ -206,10 +211,9 @@ def test_the_documents_table_has_every_method_and_the_multiplier_that_is_tested_
         assert table()[name][-1] == multiplier, name
 
 
-@pytest.mark.parametrize("name", [n for n in ROWS if n not in ("dare", "fisher", "region", "calibrate")])
+@pytest.mark.parametrize("name", [n for n in ROWS if n not in ("dare", "fisher", "wudi", "region", "calibrate")])
 def test_the_documents_table_tells_the_passes(inputs: Path, tmp_path: Path, golden_recipe: Any, name: str) -> None:
-    settings = {"solver": "exact"} if name == "wudi" else {}
-    record = merge(golden_recipe(inputs, {"name": name, **settings}), tmp_path / "out")
+    record = merge(golden_recipe(inputs, {"name": name}), tmp_path / "out")
     assert table()[name][2] == f"{record.timing.folds} + 1"
 
 
@@ -218,6 +222,8 @@ def test_the_documents_table_tells_the_passes(inputs: Path, tmp_path: Path, gold
     [
         ({"name": "fisher"}, "0 + 1, normalize 1 + 1"),
         ({"name": "fisher", "normalize": True}, "0 + 1, normalize 1 + 1"),
+        ({"name": "wudi", "steps": 1}, "1 + 1, exact 0 + 1"),
+        ({"name": "wudi", "solver": "exact"}, "1 + 1, exact 0 + 1"),
         ({"name": "region", "agent": "code"}, "0 + 1"),
         ({"name": "dare", "then": "ties"}, "those of `then`"),
         ({"name": "calibrate", "then": "ties"}, "one fold more than `then`"),
@@ -228,8 +234,14 @@ def test_the_documents_table_tells_the_passes_of_methods_with_settings(
     inputs: Path, tmp_path: Path, golden_recipe: Any, method: dict[str, Any], passes: str
 ) -> None:
     record = merge(golden_recipe(inputs, method), tmp_path / "out")
-    expected = {"fisher": int(bool(method.get("normalize"))), "region": 0, "dare": 3, "calibrate": 4}[method["name"]]
-    assert record.timing.folds == expected
+    expected = {
+        "fisher": int(bool(method.get("normalize"))),
+        "wudi": int("solver" not in method),
+        "region": 0,
+        "dare": 3,
+        "calibrate": 4,
+    }
+    assert record.timing.folds == expected[method["name"]]
     assert table()[method["name"]][2] == passes
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.analysis.evidence import AUTO, BASELINE, WUDI
+from agentmerge.analysis.evidence import AUTO, BASELINE, RULE
 from agentmerge.analysis.rows import Advice
 from agentmerge.analysis.summaries import changed_by_kind, densities, model_pairs
 
@@ -66,9 +66,9 @@ def training(found: Findings) -> Iterator[Advice]:
             "training",
             list(dense),
             f"Changed elements: {listed(dense)}: dense, as after supervised training or a long run at a high learning",
-            f"rate. Little is unique then, and no trial of ours merged such agents: score {WUDI.name} and {AUTO.name}",
+            f"rate. Little is unique then, and no trial of ours merged such agents: score {RULE.name} and {AUTO.name}",
             f"beside `{BASELINE}` at a tuned scale.",
-            methods=(WUDI, AUTO),
+            methods=(RULE, AUTO),
         )
 
 
@@ -89,10 +89,11 @@ def method(found: Findings) -> Iterator[Advice]:
     yield advice(
         "method",
         [],
-        f"RAM would keep only a part of each agent's change: {values}. Where nothing can be tuned, use {AUTO.name},",
-        f"which keeps it whole, with `--rounding stochastic`, or, for far more arithmetic, {WUDI.name}: the two that",
-        f"did best in our trials (docs/evidence.md). `{BASELINE}` at a scale tuned on scores is the baseline to beat.",
-        methods=(AUTO, WUDI),
+        f"RAM would keep only a part of each agent's change: {values}. Where nothing can be tuned, use {RULE.name},",
+        "which did best in our trials (docs/evidence.md), or, where whole matrices are too much arithmetic,",
+        f"{AUTO.name}, which keeps it element by element; both with `--rounding stochastic`. `{BASELINE}` at a scale",
+        "tuned on scores is the baseline to beat.",
+        methods=(RULE, AUTO),
     )
 
 
@@ -127,8 +128,8 @@ def conflict(found: Findings) -> Iterator[Advice]:
             list(worst),
             f"In many shared elements some agents raise what others lower ({listed(worst, 0)}; independent changes of",
             f"two agents give 50%). The mean cancels there. {AUTO.name} makes up for it where an agent is alone, and",
-            f"{WUDI.name} looks for what interferes least. Other rules for them gained nothing in our trials.",
-            methods=(AUTO, WUDI),
+            f"{RULE.name} looks for what interferes least. Other rules for them gained nothing in our trials.",
+            methods=(AUTO, RULE),
         )
 
 
@@ -217,8 +218,8 @@ def adapter(found: Findings) -> Iterator[Advice]:
                 [name],
                 f"It changed {density:.0%} of {', '.join(kinds)}, and nothing of norms and embeddings: like a merged",
                 "LoRA adapter (its rank is not judged here). Such task vectors are dense and of low rank: little tells",
-                f"their elements apart. {WUDI.name} looks at whole matrices.",
-                methods=(WUDI,),
+                f"their elements apart. {RULE.name} looks at whole matrices.",
+                methods=(RULE,),
             )
 
 

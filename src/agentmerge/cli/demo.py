@@ -69,7 +69,7 @@ Look again at what was done:
 Your own agents, trained from one base (folders with safetensors, as TRL, verl or OpenRLHF write them):
   agentmerge probe --base BASE --agent code=CODER --agent tool=TOOLER
   agentmerge merge --base BASE --agent code=CODER --agent tool=TOOLER --out merged \\
-    --method ram_plus_auto --rounding stochastic"""
+    --method wudi_auto --rounding stochastic"""
 NO_SCORES = """\
 The scores of base, agents and every method appear here with torch and transformers installed, in about {minutes}
 minutes:

@@ -54,7 +54,7 @@ class Energies(Statistic[TreeSums]):
 
 
 def balanced_scales(
-    unique: Array, shared: Array, kept: Array, bound: float | None, retention: float
+    unique: Array, shared: Array, kept: Array, bound: float | None, retention: float = 1.0
 ) -> tuple[float, ...]:
     """lambda[t] = (retention * (E_unique + E_shared) - P_shared) / E_unique, at least 0 and at most `bound`.
 
@@ -74,7 +74,7 @@ def balanced_scales(
     return tuple(scales)
 
 
-def scales_from(sums: TreeSums, bound: float | None, retention: float) -> tuple[float, ...]:
+def scales_from(sums: TreeSums, bound: float | None, retention: float = 1.0) -> tuple[float, ...]:
     """The same from the sums that Energies folds."""
     unique, shared, kept = np.split(sums.total(), 3)
     return balanced_scales(unique, shared, kept, bound, retention)

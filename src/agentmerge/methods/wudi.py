@@ -13,10 +13,12 @@ share of it a direction counts as unseen by the agents and stays as the sum has 
 
 A weight multiplies the agent's tau before all of this (so the norm cancels it, and it moves the agent's target and its
 part of the sum). The threshold plays no part; it is only what the record counts changes by. A zero task vector
-contributes nothing. Which tensors are linear layers is said by their shape, [out, in] or a stack [experts, out, in]
-of matrices with both dimensions above 1, and by the globs of `linear`; experts stored as [experts, in, out]
-(Llama 4, gpt-oss) need their globs in `transposed` too. The paper says nothing of the other tensors (norms, biases,
-embeddings, heads, routers); they are averaged, as the authors' later code does.
+contributes nothing. Where `retention` is a number, merged - base is then multiplied by the factor that brings the
+agents' mean retention to it, over all merged elements (methods/calibrate.py). Which tensors are linear layers is said
+by their shape, [out, in] or a stack [experts, out, in] of matrices with both dimensions above 1, and by the globs of
+`linear`; experts stored as [experts, in, out] (Llama 4, gpt-oss) need their globs in `transposed` too. The paper says
+nothing of the other tensors (norms, biases, embeddings, heads, routers); they are averaged, as the authors' later code
+does.
 
 The two solvers are not the same method. 300 steps of 1e-5 move an element by about 3e-3 at most, so Adam stops on its
 way. On the golden set (14 matrices) the loss is 8.34e-4 at the sum, 2.44e-4 with adam and 2.39e-4 with exact; the two
@@ -27,10 +29,11 @@ where they hardly do (1.4 times its norm with adam, 1.6 with exact, in down_proj
 Where public codes disagree: some divide by the norm instead of its square, which weighs large task vectors more; the
 authors' later version for language models keeps only the leading singular directions. Here: the paper and its code.
 
-Memory of the matrix in work, one at a time whatever the number of workers, beside every worker's block: float32 times
-(agents + 7) elements and twice [in, in], or (3 agents + 7) elements in the stacked form; `exact` works in float64. It
-runs on a GPU where torch finds CUDA (`device`): the matrices of three 7B agents, 31 PFLOP, take 12 minutes on an H200
-with adam and one and a half with exact. Bytes are the same for any worker count, but not on another machine.
+Memory of the matrix in work, one at a time on processors whatever the number of workers, beside every worker's block:
+with adam float32 times (agents + 7) elements and twice [in, in], or (3 agents + 7) elements in the stacked form; with
+exact float64 times 7 elements, or 2 agents + 4 in the stacked form, and three systems. On a GPU (`device`) it lies
+there, and as many matrices are in work as fit. The matrices of three 7B agents take 31 PFLOP with adam and 0.3 with
+exact. Bytes are the same for any worker count, but not on another machine.
 """
 
 from __future__ import annotations
