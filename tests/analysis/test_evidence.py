@@ -139,5 +139,5 @@ def test_the_words_elsewhere_recommend_the_same() -> None:
     }
     for place, text in lines.items():
         for paragraph in text.split("\n\n"):
-            if re.search(r"\brecommend", paragraph):
+            if re.search(r"\brecommend", paragraph.replace("#the-recommendation", "")):
                 assert "wudi_auto" in paragraph or place == "wudi_auto", (place, paragraph)

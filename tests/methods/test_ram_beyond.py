@@ -15,6 +15,7 @@ from agentmerge.methods.ram import Ram
 from agentmerge.methods.ram_energies import Energies, scales_from
 from agentmerge.methods.ram_shared import shared_update
 from agentmerge.methods.task_arithmetic import TaskArithmetic
+from agentmerge.survey.retention import StoredRetention
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import as_float32
 from agentmerge.testing import Sources, assert_contract, assert_same_bits, random_stack, read_checkpoint
@@ -173,7 +174,7 @@ def test_what_is_asked() -> None:
     for fields in ({"shared": "elect"}, {"shared": "sum"}, {"shared_power": 0.5}):
         assert Ram(name="ram", **fields).ask(Survey()) == ()
         assert Ram(**fields).ask(Survey()) == Ram().ask(Survey())
-    assert Ram(rescale="auto").ask(Survey()) == (Energies(1e-5, "mean", 1.0),)
+    assert Ram(rescale="auto").ask(Survey()) == (Energies(1e-5, "mean", 1.0), StoredRetention())
     assert Ram(shared="importance").reads == ("importance",)
     assert Ram(shared="elect").reads == ()
 

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from agentmerge import merge, probe
+from agentmerge.errors import RecipeError
 from agentmerge.methods.ram import Ram
-from agentmerge.methods.ram_energies import Energies, scales_from
+from agentmerge.methods.ram_energies import Energies, balanced_scales, scales_from
+from agentmerge.methods.registry import resolve_method
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import LEAF, as_float32
-from agentmerge.testing import random_stack, read_checkpoint, survey_of, write_checkpoint
+from agentmerge.testing import Sources, random_stack, read_checkpoint, survey_of, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,3 +203,27 @@ SETTINGS: list[dict[str, Any]] = [
     {"shared_power": 0.5},
     {"shared": "elect", "shared_power": 0.5},
 ]
+
+
+# retention
+
+
+def test_any_retention_is_reached_and_told_where_rounding_undid_it(tiny: Sources, tmp_path: Path) -> None:
+    for wanted in (0.8, 1.1):
+        method = {"name": "ram_plus_auto", "retention": wanted}
+        record = merge(tiny.recipe(method, output={"dtype": "float32"}), tmp_path / str(wanted))
+        stored = record.learned["retention"]["stored"]
+        assert all(value == pytest.approx(wanted, abs=1e-4) for value in stored.values())
+        assert not any("output cast" in warning for warning in record.warnings)
+
+
+def test_a_retention_of_one_is_the_plain_formula_to_the_bit() -> None:
+    rng = np.random.default_rng(0)
+    unique, shared, kept = rng.random((3, 50))
+    plain = tuple(float(max(1 + (e - p) / u, 0.0)) for u, e, p in zip(unique, shared, kept, strict=True))
+    assert balanced_scales(unique, shared, kept, None, 1.0) == plain
+
+
+def test_a_numeric_rescale_aims_at_no_retention() -> None:
+    with pytest.raises(RecipeError, match="retention: what rescale 'auto' aims at"):
+        resolve_method({"name": "ram_plus", "retention": 1.1})

@@ -329,6 +329,71 @@ def test_a_rule_gives_some_layers_another_solver(tiny: Sources, tmp_path: Path) 
         assert_same_bits(both[name], read_checkpoint(tmp_path / solver)[name], name)
 
 
+# exact, against a float64 solution of the plain equations
+
+
+def direct(taus: Sequence[Array], ridge: float) -> Array:
+    """M (A + mu I) = B + mu S, by LU, float64."""
+    held = [tau.astype(np.float64) for tau in taus]
+    grams = [tau.T @ tau / (tau**2).sum() for tau in held]
+    pull = ridge * len(held) / held[0].shape[1]
+    right = sum(tau @ gram for tau, gram in zip(held, grams, strict=True)) + pull * sum(held)
+    return np.linalg.solve(sum(grams) + pull * np.eye(held[0].shape[1]), right.T).T
+
+
+HOSTILE: dict[str, Callable[[Array, Array], list[Array]]] = {
+    "random": lambda a, b: [a, b],
+    "three": lambda a, b: [a, b, a + b],
+    "identical": lambda a, b: [a, a],
+    "opposite": lambda a, b: [a, -a],
+    "rank one": lambda a, b: [np.outer(a[:, 0], a[0]).astype("f4"), b],
+    "one element": lambda a, b: [a, np.where(np.arange(a.size).reshape(a.shape) == 3, 1e-3, 0).astype("f4")],
+    "far apart in size": lambda a, b: [a, (1e4 * b).astype("f4")],
+    "sparse": lambda a, b: [np.where(np.abs(a) > 2e-3, a, 0).astype("f4"), b],
+}
+
+
+@pytest.mark.parametrize("ridge", [0.01, 1e-4])
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("shape", [(24, 40), (300, 280), (64, 64)])
+def test_exact_is_within_1e_6_of_a_direct_solution(shape: tuple[int, int], kind: str, ridge: float) -> None:
+    taus = HOSTILE[kind](*vectors(shape, 2))
+    expected = direct(taus, ridge)
+    for form in ("input", "stacked"):
+        found = solve(taus, ridge=ridge, form=form, arrays=Arrays())
+        assert np.linalg.norm(found - expected) <= 1e-6 * max(np.linalg.norm(expected), np.linalg.norm(taus[0])), form
+
+
+@pytest.mark.parametrize("output", ["float32", "base"])
+def test_wudi_auto_keeps_what_the_agents_learned(golden: Path, tmp_path: Path, output: str) -> None:
+    """Mean retention 1 over the whole checkpoint, norms and embeddings included, measured from the files."""
+    recipe = golden_sources(golden).recipe({"name": "wudi_auto"}, output={"dtype": output})
+    record = merge(recipe, tmp_path / "out")
+    base, *agents, found = (read_checkpoint(p) for p in (*(golden / n for n in ("base", *NAMES)), tmp_path / "out"))
+    kept = []
+    for agent in agents:
+        pairs = [
+            (found[n].astype("f8") - base[n].astype("f8"), agent[n].astype("f8") - base[n].astype("f8")) for n in base
+        ]
+        kept.append(sum((m * t).sum() for m, t in pairs) / sum((t * t).sum() for _, t in pairs))
+    if output == "float32":
+        assert np.mean(kept) == pytest.approx(1, abs=1e-4)
+    assert record.learned["retention"]["stored"] == pytest.approx(dict(zip(NAMES, kept, strict=True)), abs=1e-6)
+    wrapped = {"name": "calibrate", "then": {"name": "wudi", "solver": "exact"}}
+    merge(golden_sources(golden).recipe(wrapped, output={"dtype": output}), tmp_path / "wrapped")
+    for name, array in read_checkpoint(tmp_path / "wrapped").items():
+        assert_same_bits(array, found[name], name)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_wudi_auto_gives_the_same_bytes_for_any_worker_count(golden: Path, tmp_path: Path, workers: int) -> None:
+    plain = golden_sources(golden).recipe({"name": "wudi_auto"})
+    merge(plain, tmp_path / "plain")
+    merge({**plain, "run": {"workers": workers, "block_size": 4096}}, tmp_path / "other")
+    for name, array in read_checkpoint(tmp_path / "plain").items():
+        assert_same_bits(read_checkpoint(tmp_path / "other")[name], array, name)
+
+
 # cost and memory
 
 

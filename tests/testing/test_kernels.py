@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from agentmerge.methods.base import MergeMethod
 from agentmerge.methods.registry import resolve_method
 from agentmerge.methods.task_arithmetic import TaskArithmetic
+from agentmerge.tensors import as_float32
 from agentmerge.testing import assert_kernel_contract
 
 if TYPE_CHECKING:
@@ -37,6 +39,15 @@ def test_a_kernel_that_differs_fails() -> None:
         assert_kernel_contract(OffByABit())
 
 
+class Plain(MergeMethod):
+    """The base, by its definition alone."""
+
+    name: Literal["plain"] = "plain"
+
+    def merge(self, stack: Stack, survey: Survey) -> Array:
+        return as_float32(stack.base)
+
+
 def test_a_method_without_a_kernel_has_nothing_to_prove() -> None:
     with pytest.raises(AssertionError, match="no kernel for any"):
-        assert_kernel_contract(resolve_method("wudi"), agents=(1,))
+        assert_kernel_contract(Plain(), agents=(1,))

@@ -57,7 +57,8 @@ stochastic` keeps the scale on average, `--dtype float32` exactly.
 
 The scales come from a formula with a guessed constant, 0.1. Its variant `ram_plus_auto` measures them, so that what
 averaging takes from an agent is made up where only that agent changed something: here {measured}.
-docs/evidence.md tells why it is the recommended variant where nothing can be tuned, and what speaks against it.
+Of all that works element by element it did best where nothing can be tuned; `wudi_auto`, which looks at whole matrices,
+is recommended for larger agents. docs/evidence.md tells why, and what speaks against it.
 
 The merged checkpoint is in {out}; transformers, vLLM and SGLang load it as it is."""
 SCORES = "3. Are the skills there?"

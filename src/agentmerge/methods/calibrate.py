@@ -108,7 +108,7 @@ class Calibrate(Wrapper):
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """Lambda times s; s, and each agent's retention under the inner method, after the scale and as stored."""
-        inner = super().told(survey, names)
+        inner = self.then.told(survey.seen_through(_of_inner), names)
         if not survey.knows(self._kept(survey)):
             return replace(inner, scales=None)
         before, scale = retentions(survey.total(self._kept(survey))), self.scale(survey)
@@ -132,6 +132,15 @@ class Calibrate(Wrapper):
 
     def _kept(self, survey: Survey) -> InnerRetention:
         return InnerRetention(json.dumps(self.then.model_dump(mode="json"), sort_keys=True), self.then, survey)
+
+
+@dataclass(frozen=True)
+class InnerStored(StoredRetention):
+    """What would be stored of the inner merge, which nobody asks: the inner method must not take ours for its own."""
+
+
+def _of_inner(question: Foldable[Any]) -> Foldable[Any]:
+    return InnerStored() if question == StoredRetention() else question
 
 
 @dataclass(frozen=True)
