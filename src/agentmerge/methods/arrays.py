@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -26,12 +25,10 @@ if TYPE_CHECKING:
 
 BLOCK = 256
 """Columns that are solved for at a time."""
-AT_ONCE = 12
+AT_ONCE = 8
 """Matrices in work on one GPU at most: most are read or written by processors while one or two are computed."""
 ROOM = 0.8
 """Share of a GPU's memory that they may take together."""
-PINNED = 1 << 20
-"""Bytes from which memory is worth pinning, so that copies to the device go at full speed and do not wait."""
 
 
 class Arrays:
@@ -113,7 +110,6 @@ class TorchArrays(Arrays):
             torch.linalg.cholesky_ex(torch.eye(2, dtype=torch.float64, device=name))
         self._lock = threading.Lock()
         self._thread = threading.local()
-        self._pinned: set[int] = set()
 
     def share(self, nbytes: int) -> float:
         """See Arrays.share; the devices' memory together."""
@@ -143,10 +139,7 @@ class TorchArrays(Arrays):
     def _fetched(self, values: Any) -> Array:
         """From the device into pinned memory of this thread."""
         values = values.to(self.xp.float32)
-        room = getattr(self._thread, "room", None)
-        if room is None or room.numel() < values.numel():
-            room = self._thread.room = self.xp.empty(values.numel(), dtype=self.xp.float32, pin_memory=True)
-        held = room[: values.numel()].view(values.shape)
+        held = self._room("inward", 4 * values.numel()).view(self.xp.float32).view(values.shape)
         held.copy_(values, non_blocking=True)
         self._thread.stream.synchronize()
         found: Array = held.numpy()
@@ -154,31 +147,26 @@ class TorchArrays(Arrays):
 
     def numbers(self, stored: Array) -> Any:
         """As stored to the device, and float32 only there."""
+        half = stored.dtype == DTYPES["BF16"]
+        array = self.xp.from_numpy(np.ascontiguousarray(stored.view(np.int16) if half else stored))
         if self.device == "cuda":
-            self._pin(stored)
-        if stored.dtype != DTYPES["BF16"]:
-            return self.put(np.ascontiguousarray(stored), "float32")
-        bits = self.xp.from_numpy(np.ascontiguousarray(stored).view(np.int16)).to(self._here, non_blocking=True)
-        return bits.view(self.xp.bfloat16).to(self.xp.float32)
+            array = self._sent(array)
+        return (array.view(self.xp.bfloat16) if half else array).to(device=self._here, dtype=self.xp.float32)
 
-    def _pin(self, stored: Array) -> None:
-        """Lock the memory that an array is a part of, until that is freed: buffers are used again and again."""
-        owner = stored
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        place = owner.__array_interface__["data"][0]
-        with self._lock:
-            if owner.nbytes < PINNED or place in self._pinned:
-                return
-            self._pinned.add(place)
-        runtime = self.xp.cuda.cudart()
-        if int(runtime.cudaHostRegister(place, owner.nbytes, 0)) == 0:
-            weakref.finalize(owner, self._unpin, place).atexit = False
+    def _sent(self, array: Any) -> Any:
+        """On the device, by way of pinned memory of this thread, which copies at full speed and waits for nobody."""
+        self._thread.stream.synchronize()  # what was sent from there before
+        place = self._room("outward", array.numel() * array.element_size()).view(array.dtype)
+        place.copy_(array)
+        return place.to(self._here, non_blocking=True)
 
-    def _unpin(self, place: int) -> None:
-        self.xp.cuda.cudart().cudaHostUnregister(place)
-        with self._lock:
-            self._pinned.discard(place)
+    def _room(self, name: str, nbytes: int) -> Any:
+        """Pinned memory of this thread, uint8 [nbytes]."""
+        held = getattr(self._thread, name, None)
+        if held is None or held.numel() < nbytes:
+            held = self.xp.empty(nbytes, dtype=self.xp.uint8, pin_memory=True)
+            setattr(self._thread, name, held)
+        return held[:nbytes]
 
     def task_vector(self, stack: Stack, base: Any, t: int) -> Any:
         """See Arrays.task_vector."""
