@@ -306,6 +306,9 @@ def test_what_transformers_cannot_load_is_told(tmp_path):
     with pytest.raises(SourceError, match="can't load"):
         measure(model, data, tmp_path / "out", Options(device="cpu"))
     bare = write_checkpoint(tmp_path / "bare", good, config=config)
+    with pytest.raises(SourceError, match="the folder has no tokenizer"):
+        measure(bare, data, tmp_path / "out", Options(device="cpu"))
+    (bare / "tokenizer.json").write_text("{}")
     with pytest.raises(SourceError, match="can't load its tokenizer"):
         measure(bare, data, tmp_path / "out", Options(device="cpu"))
     assert not list(tmp_path.glob(".out*"))
