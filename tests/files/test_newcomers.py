@@ -12,28 +12,13 @@ from agentmerge.errors import OutputError
 from agentmerge.files import staging as module
 from agentmerge.files.aside import Aside
 from agentmerge.files.contents import Contents
-from agentmerge.files.staging import Staging, write_file
+from agentmerge.files.staging import Staging
+from tests.files.staged import NEW, ORDER, content, filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.usefixtures("unsynced")
-NEW = {"model.safetensors": b"new", "tokenizer/vocab.txt": b"words", "config.json": b"{}"}
-ORDER = ("model.safetensors", "tokenizer", "config.json")
-
-
-def filled(out: Path, *, overwrite: bool = False) -> Staging:
-    staging = Staging(out, overwrite=overwrite)
-    staging.create()
-    for name, content in NEW.items():
-        (staging.folder / name).parent.mkdir(exist_ok=True)
-        write_file(staging.folder / name, content)
-    (staging.folder / ".journal.jsonl").write_text("{}")
-    return staging
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def folder_with_notes(out: Path) -> None:

@@ -13,32 +13,17 @@ import pytest
 from agentmerge.errors import OutputError
 from agentmerge.files import staging as module
 from agentmerge.files.aside import Aside
-from agentmerge.files.staging import Staging, allocated, write_file
+from agentmerge.files.staging import Staging, allocated
+from tests.files.staged import NEW, ORDER, content, filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.usefixtures("unsynced")
-NEW = {"model.safetensors": b"new", "tokenizer/vocab.txt": b"words", "config.json": b"{}"}
-ORDER = ("model.safetensors", "tokenizer", "config.json")
 
 
 class Killed(BaseException):
     """Stands for kill -9: nothing after it runs."""
-
-
-def filled(out: Path, *, overwrite: bool = False) -> Staging:
-    staging = Staging(out, overwrite=overwrite)
-    staging.create()
-    for name, content in NEW.items():
-        (staging.folder / name).parent.mkdir(exist_ok=True)
-        write_file(staging.folder / name, content)
-    (staging.folder / ".journal.jsonl").write_text("{}")
-    return staging
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.cli.sizes import format_size
 from agentmerge.cli.table import Column, Table
-from agentmerge.cli.tables import free_bytes, overlap_table, percent, plan_facts, plan_summary, scale_words
+from agentmerge.cli.tables import overlap_table, percent, plan_facts, plan_summary, scale_words
+from agentmerge.files.destination import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

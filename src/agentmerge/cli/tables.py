@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.cli.sizes import format_size
 from agentmerge.cli.table import Column, Table
 from agentmerge.engine import estimate
+from agentmerge.files.destination import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -170,13 +170,6 @@ def method_text(method: MergeMethod) -> str:
             shown = f"'{value}'" if isinstance(value, str) else _written(value)
             lines.append(f"  {name} = {shown}: {about}")
     return "\n".join(lines)
-
-
-def free_bytes(out: Path) -> int:
-    """Of the disk that a folder is on, or will be."""
-    return shutil.disk_usage(
-        next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
-    ).free
 
 
 def percent(share: float | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.survey.common import Common, same_non_finite
-from agentmerge.tensors import Block, as_float32
+from agentmerge.tensors import Block, as_float32, float32_bits
 
 if TYPE_CHECKING:
     from agentmerge.engine.ledger import Answers
@@ -77,8 +77,8 @@ def spoilt(plan: Plan, job: Job, block: Block, values: Array) -> Array:
         bad: Array = ~np.isfinite(as_float32(values))
     if not bad.any():
         return bad
-    base, *agents = (_bits(array) for array in _everywhere(plan, job, block))
-    mine = _bits(values)
+    base, *agents = (float32_bits(array) for array in _everywhere(plan, job, block))
+    mine = float32_bits(values)
     of_base = mine == base
     of_all = np.logical_and.reduce([of_base, *(mine == agent for agent in agents)])
     with np.errstate(all="ignore"):
@@ -95,11 +95,6 @@ def _everywhere(plan: Plan, job: Job, block: Block) -> list[Array]:
         for source, spec in specs
         if spec is not None and spec.shape == job.tensor.shape
     ]
-
-
-def _bits(array: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return np.ascontiguousarray(as_float32(array)).view(np.uint32)
 
 
 def _zeroed(array: Array, apart: Array) -> Array:

@@ -52,7 +52,7 @@ class Destination:
 
     def check_space(self, needed: int) -> None:
         """Raise OutputError unless `needed` more bytes fit."""
-        free = shutil.disk_usage(_nearest(self.folder)).free
+        free = free_bytes(self.folder)
         if free < needed:
             raise self.refusal(
                 f"{needed:,} bytes are needed on this disk, {free:,} are free",
@@ -122,6 +122,12 @@ class Destination:
 
 def _names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.name not in IGNORED)
+
+
+def free_bytes(path: Path) -> int:
+    """Of the disk that a path is on, or will be."""
+    above = (path.absolute(), *path.absolute().parents)
+    return shutil.disk_usage(next(folder for folder in above if folder.exists())).free
 
 
 def _nearest(path: Path) -> Path:

@@ -167,9 +167,10 @@ class Fisher:
 
 def _load(folder: Path, dtype: Any) -> Any:
     word = "dtype" if _version() >= (4, 56) else "torch_dtype"
+    auto: Any = transformers.AutoModelForCausalLM  # its annotations leave out the pair that loading info returns
     try:
         with quiet(transformers):
-            model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            model, report = auto.from_pretrained(
                 str(folder), local_files_only=True, trust_remote_code=False, output_loading_info=True, **{word: dtype}
             )
     except Exception as error:  # transformers raises whatever its files lead to

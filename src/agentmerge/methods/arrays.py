@@ -60,7 +60,7 @@ class Arrays:
     def task_vector(self, stack: Stack, base: Any, t: int) -> Any:
         """tau[t] times the agent's weight, float32 [n]; formed where it is computed with."""
         tau = self.numbers(stack.agents[t]) - base if stack.tau is None else self.put(stack.tau[t], "float32")
-        weight = stack.weight()[t]
+        weight = float(stack.weight()[t])
         return tau if weight == 1 else tau * weight
 
     def added(self, base: Any, update: Any) -> Array:
@@ -167,11 +167,6 @@ class TorchArrays(Arrays):
             held = self.xp.empty(nbytes, dtype=self.xp.uint8, pin_memory=True)
             setattr(self._thread, name, held)
         return held[:nbytes]
-
-    def task_vector(self, stack: Stack, base: Any, t: int) -> Any:
-        """See Arrays.task_vector."""
-        tau = self.numbers(stack.agents[t]) - base if stack.tau is None else self.put(stack.tau[t], "float32")
-        return tau * float(stack.weight()[t])
 
     def added(self, base: Any, update: Any) -> Array:
         """See Arrays.added."""
