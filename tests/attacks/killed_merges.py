@@ -75,10 +75,10 @@ def work(job: dict[str, Any], writing: int) -> None:
         os.write(writing, (json.dumps(entry) + "\n").encode())
 
     class Notes:
-        def begin(self, phase: str, total: int) -> None:
+        def begin(self, phase: str, total: int, **_: float) -> None:
             tell([phase, total])
 
-        def advance(self, nbytes: int) -> None:
+        def advance(self, nbytes: int, **_: float) -> None:
             pass
 
     runner.time, runner.COMMIT_SECONDS = SimpleNamespace(monotonic=itertools.count().__next__), 10

@@ -30,10 +30,10 @@ class KillInMap(Silent):
     def __init__(self, blocks: int = 5) -> None:
         self.left, self.mapping = blocks, False
 
-    def begin(self, phase: str, total: int) -> None:
+    def begin(self, phase: str, total: int, **_: float) -> None:
         self.mapping = phase == "map"
 
-    def advance(self, nbytes: int) -> None:
+    def advance(self, nbytes: int, **_: float) -> None:
         self.left -= self.mapping
         if self.left == 0:
             raise Killed

@@ -13,10 +13,12 @@ from agentmerge.engine import estimate
 from agentmerge.engine.estimate import RESIDENT
 from agentmerge.engine.preflight import planned
 from agentmerge.errors import RecipeError
+from agentmerge.machine import available_cpus
 from agentmerge.methods import interference, layers
-from agentmerge.methods.arrays import Arrays, TorchArrays, speed
+from agentmerge.methods.arrays import Arrays, speed
 from agentmerge.methods.base import Work
-from agentmerge.methods.interference import Form, Interference, descend, solve
+from agentmerge.methods.interference import Form, Held, Interference, descend, solve
+from agentmerge.methods.torch_arrays import TorchArrays
 from agentmerge.methods.wudi import Wudi
 from agentmerge.recipe import Recipe
 from agentmerge.survey.statistic import Survey
@@ -99,7 +101,7 @@ def test_how_far_exact_and_adam_differ_on_the_golden_set(golden: Path) -> None:
     taus = golden_vectors(golden)
     results: dict[str, dict[str, Array]] = {"sum": {n: np.sum(t, axis=0) for n, t in taus.items()}}
     for method in (Wudi(), Wudi(solver="exact")):
-        results[method.solver] = {n: method.merged_vector(t, Arrays()) for n, t in taus.items()}
+        results[method.solver] = {n: method.merged_vector(Held(t), Arrays()) for n, t in taus.items()}
     losses = {solver: total_loss(found, taus) for solver, found in results.items()}
     assert losses["sum"] == pytest.approx(8.34e-4, rel=5e-3)
     assert losses["adam"] == pytest.approx(2.44e-4, rel=5e-3)
@@ -134,8 +136,8 @@ def test_the_gradient_is_that_of_finite_differences(shape: tuple[int, int], form
 def test_adam_lowers_the_loss_and_exact_lowers_it_more(shape: tuple[int, int]) -> None:
     taus = vectors(shape)
     total = np.sum(taus, axis=0)
-    adam = loss_of(Wudi().merged_vector(taus, Arrays()), taus)
-    exact = loss_of(Wudi(solver="exact", ridge=1e-6).merged_vector(taus, Arrays()), taus)
+    adam = loss_of(Wudi().merged_vector(Held(taus), Arrays()), taus)
+    exact = loss_of(Wudi(solver="exact", ridge=1e-6).merged_vector(Held(taus), Arrays()), taus)
     assert exact <= adam * (1 + 1e-6)
     assert adam < loss_of(total, taus)
 
@@ -143,7 +145,7 @@ def test_adam_lowers_the_loss_and_exact_lowers_it_more(shape: tuple[int, int]) -
 @pytest.mark.parametrize("shape", SHAPES)
 def test_at_the_exact_solution_the_gradient_is_the_pull_of_the_ridge(shape: tuple[int, int]) -> None:
     taus, ridge = vectors(shape), 0.1
-    correction = solve(taus, ridge=ridge, form="input", arrays=Arrays()) - np.sum(taus, axis=0, dtype=np.float64)
+    correction = solve(Held(taus), ridge=ridge, form="input", arrays=Arrays()) - np.sum(taus, axis=0, dtype=np.float64)
     gradient = np.empty(shape)
     Interference.of([tau.astype(np.float64) for tau in taus], "input", np).gradient(correction, out=gradient)
     pull = ridge * len(taus) / shape[1]
@@ -153,7 +155,7 @@ def test_at_the_exact_solution_the_gradient_is_the_pull_of_the_ridge(shape: tupl
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_input_form_equals_the_stacked_form(shape: tuple[int, int]) -> None:
     taus = vectors(shape)
-    left, right = (solve(taus, ridge=0.01, form=form, arrays=Arrays()) for form in ("input", "stacked"))
+    left, right = (solve(Held(taus), ridge=0.01, form=form, arrays=Arrays()) for form in ("input", "stacked"))
     np.testing.assert_allclose(left, right, rtol=0, atol=1e-8)
     left, right = (descend(taus, steps=300, rate=1e-5, form=form, arrays=Arrays()) for form in ("input", "stacked"))
     np.testing.assert_allclose(left, right, rtol=0, atol=2e-5)
@@ -264,9 +266,9 @@ def test_a_layer_stored_in_by_out_is_turned(solver: str) -> None:
 )
 def test_projections_and_experts_are_linear_layers(name: str) -> None:
     assert Wudi().is_linear(TensorSpec(name, "BF16", (4, 8)))
-    assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).reach == "tensor"
+    assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).reach == "matrix"
     assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).flop > 0
-    assert Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).share == 1
+    assert 0 < Wudi().work(TensorSpec(name, "BF16", (4, 8)), 2).share <= 1
 
 
 @pytest.mark.parametrize(
@@ -359,7 +361,7 @@ def test_exact_is_within_1e_6_of_a_direct_solution(shape: tuple[int, int], kind:
     taus = HOSTILE[kind](*vectors(shape, 2))
     expected = direct(taus, ridge)
     for form in ("input", "stacked"):
-        found = solve(taus, ridge=ridge, form=form, arrays=Arrays())
+        found = solve(Held(taus), ridge=ridge, form=form, arrays=Arrays())
         assert np.linalg.norm(found - expected) <= 1e-6 * max(np.linalg.norm(expected), np.linalg.norm(taus[0])), form
 
 
@@ -473,7 +475,8 @@ def test_the_memory_estimate_counts_whole_tensors_and_the_solver(tmp_path: Path)
             solver = plan.merged[0].work.bytes
             assert bool(solver) == (method == "wudi")
     assert beside["ram"] == 2 * LEAF * 4 * 5  # 2 workers: base, 3 agents, the stored result
-    assert beside["wudi"] == 600_000 * 4 * 6 + solver  # one at a time: whole, and the result before the cast
+    one = 600_000 * 4 * 6 + solver  # whole, and the result before the cast
+    assert beside["wudi"] == one * min(available_cpus(), 2)
     assert solver == 4 * (600_000 * (3 + 7) + 2 * 200**2)
 
 
@@ -508,7 +511,7 @@ def test_torch_computes_either_form(shape: tuple[int, int], form: Form) -> None:
     taus, there = [tau.T for tau in vectors(shape[::-1])], TorchArrays("cpu")
     solvers: list[Callable[[Arrays], Array]] = [
         lambda arrays: descend(taus, steps=30, rate=1e-5, form=form, arrays=arrays),
-        lambda arrays: solve(taus, ridge=0.01, form=form, arrays=arrays),
+        lambda arrays: solve(Held(taus), ridge=0.01, form=form, arrays=arrays),
     ]
     for solver in solvers:
         with there.computing():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agentmerge.alike.chain import importance_alike, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
-from agentmerge.engine.estimate import check_cost
+from agentmerge.engine.estimate import check_cost, drafts_of
 from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role, SourceError, Where
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
@@ -203,7 +203,7 @@ def check_output(plan: Plan, out: Path, *, overwrite: bool = False) -> None:
     """
     refuse_read(plan, out)
     place = Destination(out).checked(overwrite=overwrite)
-    place.check_space(missing_bytes(place.folder, plan.layout))
+    place.check_space(missing_bytes(place.folder, plan.layout, drafts_of([plan])))
 
 
 def refuse_read(plan: Plan, out: Path) -> None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -22,6 +24,7 @@ from pydantic import Field
 
 from agentmerge.errors import DataError
 from agentmerge.kernels import Kernel, formulas
+from agentmerge.machine import available_cpus
 from agentmerge.methods.base import Dilution, added, before_merging
 from agentmerge.methods.kernel import CACHED, in_parts, merge_by_kernels, sees_whole
 from agentmerge.methods.wrapper import Wrapper
@@ -41,12 +44,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agentmerge.kernels import Backend
-    from agentmerge.methods.base import MergeMethod, Told
+    from agentmerge.methods.base import MergeMethod, Told, Work
     from agentmerge.survey.answers import Answers
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.statistic import Foldable
     from agentmerge.tensors import Array, Stack, TensorSpec
+
+
+AGAIN = 300
+"""FLOP per element and processor beyond which reading a result from the disk is quicker than computing it again."""
 
 
 class Calibrate(Wrapper):
@@ -60,6 +67,12 @@ class Calibrate(Wrapper):
     retention: float = Field(default=1.0, gt=0)
     """Mean over the agents of <merged - base, tau> / <tau, tau>, before the output cast."""
 
+    def work(self, tensor: TensorSpec, agents: int) -> Work:
+        """The inner method's, whose merge is kept from the fold that measures it where that is quicker."""
+        work = super().work(tensor, agents)
+        dear = work.device == "cpu" and work.flop > AGAIN * available_cpus() * tensor.elements
+        return replace(work, draft=_draft(self.then)) if dear else work
+
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
         """What the inner method asks; once it is ready, the retention of its merge; and that of what is stored."""
         asked = super().ask(survey)
@@ -69,7 +82,7 @@ class Calibrate(Wrapper):
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The inner merge, its distance from the base scaled, float32 [n]."""
-        update = super().merge(stack, survey) - as_float32(stack.base)
+        update = self._inner_merge(stack, survey) - as_float32(stack.base)
         return added(stack.base, np.float32(self.scale(survey)) * update)
 
     @property
@@ -81,7 +94,7 @@ class Calibrate(Wrapper):
         """The inner method's kernel, or its merge of a whole tensor; then, part by part, what scales and casts."""
         settings = formulas.Stretched(self.overlap.threshold, self.scale(survey))
         if sees_whole(self.then, stack):
-            return (Kernel("stretched", settings, stack, (self.then.merge(stack, survey),)),)
+            return (Kernel("stretched", settings, stack, (self._inner_merge(stack, survey),)),)
 
         def stretched(part: Stack) -> Iterable[Kernel] | None:
             merged = inner_merge(self.then, part, survey)
@@ -130,8 +143,28 @@ class Calibrate(Wrapper):
         note = f"{self.then.name.upper()} to mean retention {self.retention:g}"
         return Dilution(inner.multiplier * scale, inner.retention * scale, note, inner.linear)
 
+    def _inner_merge(self, stack: Stack, survey: Survey) -> Array:
+        """The inner merge as the fold kept it, else made again: the same bits."""
+        if survey.kept is not None:
+            block = stack.block
+            kept = survey.kept.take(f"{_draft(self.then)} {block.tensor.name}", block.start, block.elements)
+            if kept is not None:
+                return kept
+        return super().merge(stack, survey)
+
     def _kept(self, survey: Survey) -> InnerRetention:
-        return InnerRetention(json.dumps(self.then.model_dump(mode="json"), sort_keys=True), self.then, survey)
+        return InnerRetention(_settings(self.then), self.then, survey)
+
+
+def _settings(method: MergeMethod) -> str:
+    """As JSON."""
+    return json.dumps(method.model_dump(mode="json"), sort_keys=True)
+
+
+@lru_cache(maxsize=64)
+def _draft(method: MergeMethod) -> str:
+    """Tells the merges of one method from those of others."""
+    return sha256(_settings(method).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -162,14 +195,26 @@ class InnerRetention(Statistic[TreeSums]):
         """As of the method whose merge it is."""
         return float(self.method.work(tensor, agents).share)
 
+    def flop(self, tensor: TensorSpec, agents: int) -> float:
+        """As of the method whose merge it is."""
+        return float(self.method.work(tensor, agents).flop)
+
     def observe(self, stack: Stack) -> TreeSums:
         """Merge one stack and sum."""
-        return retention_sums(stack, self.method.merge(stack, self.survey))
+        return retention_sums(stack, self._merged(stack))
+
+    def _merged(self, stack: Stack) -> Array:
+        """The merge, float32 [n], kept for the pass that writes."""
+        merged: Array = self.method.merge(stack, self.survey)
+        block = stack.block
+        if self.survey.kept is not None and sees_whole(self.method, stack):
+            self.survey.kept.keep(f"{_draft(self.method)} {block.tensor.name}", block.start, merged)
+        return merged
 
     def kernel(self, stack: Stack, kernels: Backend) -> TreeSums | None:
         """The same by kernels, part by part; what must be merged whole is merged by its definition before."""
         if sees_whole(self.method, stack):
-            return retention_by(kernels, stack, self.method.merge(stack, self.survey))
+            return retention_by(kernels, stack, self._merged(stack))
         total = TreeSums(2 * len(stack.agents))
         for part in stack.pieces(CACHED):
             merged = inner_merge(self.method, part, self.survey)

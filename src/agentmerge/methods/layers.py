@@ -1,15 +1,16 @@
 """What every method of whole matrices shares: which tensors are linear layers, where their task vectors are formed.
 
 A matrix is [out, in]; a stack of experts, [experts, out, in], is merged matrix by matrix. Experts that are stored as
-[experts, in, out] (Llama 4, gpt-oss) need their globs in `transposed` too. Matrices are computed one at a time on
-processors, each with all of them, and as many as fit on a GPU.
+[experts, in, out] (Llama 4, gpt-oss) need their globs in `transposed` too. On processors each takes a matrix; on a GPU
+as many are in work as fit, and experts are computed together where the method can do that.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from itertools import groupby
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -20,10 +21,10 @@ from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.arrays import Arrays, cuda
 from agentmerge.methods.base import Dilution, MergeMethod, Work, added
 from agentmerge.methods.task_arithmetic import weighted_sum
-from agentmerge.tensors import as_float32
+from agentmerge.methods.vectors import Vectors, changed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from agentmerge.methods.base import Precision
     from agentmerge.survey.full.question import Energy
@@ -84,6 +85,16 @@ class WholeMatrices(MergeMethod):
         """Of the numbers that most of the arithmetic of `update` is done with."""
         return "float64"
 
+    @property
+    def arrays(self) -> Arrays:
+        """Where matrices are computed; processors where the settings want a GPU that is not there."""
+        return available(self.device) or Arrays()
+
+    @property
+    def batched(self) -> bool:
+        """Whether `update` takes several matrices at a time, [count, out, in]."""
+        return False
+
     def is_linear(self, tensor: TensorSpec) -> bool:
         """Whether shape and name are those of a linear layer, or of a stack of them."""
         return is_matrix(tensor) and matches(tensor.name, self.linear)
@@ -104,16 +115,15 @@ class WholeMatrices(MergeMethod):
             if update is None:
                 update = np.zeros(piece.base.size, np.float32)
             elif turned:
-                update = update.T
+                update = update.swapaxes(-1, -2)
             return arrays.added(vectors.base, arrays.put(update, "float32").reshape(-1))
 
-        return matrix_by_matrix(self, stack, available(self.device), merged)
+        arrays = available(self.device)
+        together = self.batched and arrays is not None and arrays.batches
+        return matrix_by_matrix(self, stack, arrays, merged, together=together)
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
-        """Linear layers whole and one at a time: a matrix takes all processors, and much memory, by itself.
-
-        It also keeps the bytes the same for any worker count: a BLAS splits its sums by the threads that it has.
-        """
+        """Linear layers matrix by matrix, as many at a time as there are processors and as their memory lets."""
         if not self.is_linear(tensor):
             return Work()
         rows, columns = tensor.shape[-2:]
@@ -151,61 +161,29 @@ class WholeMatrices(MergeMethod):
         return weighted_sum(stack) / np.float32(1 if self.others == "sum" else len(stack.agents))
 
 
-class Vectors(Sequence[Any]):
-    """The task vectors of one matrix that are not zero, float32 [out, in] each, formed when they are asked for."""
-
-    def __init__(self, stack: Stack, arrays: Arrays, *, turned: bool) -> None:
-        """See the class.
-
-        Args:
-            stack: one whole matrix of base and agents.
-            arrays: where they are formed.
-            turned: whether it is stored [in, out].
-        """
-        self.stack, self.turned, self._arrays = stack, turned, arrays
-        self.base = arrays.base(stack)
-        """The base's numbers as they are stored, float32 [n]."""
-        self.changed = tuple(t for t in range(len(stack.agents)) if stack.weight()[t] != 0 and moved(stack, t))
-        """Whose task vectors these are."""
-
-    @property
-    def agents(self) -> int:
-        """How many agents there are, those that changed nothing included."""
-        return len(self.stack.agents)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """[out, in]."""
-        rows, columns = self.stack.block.tensor.shape[-2:]
-        return (columns, rows) if self.turned else (rows, columns)
-
-    def __len__(self) -> int:
-        return len(self.changed)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        tau = self._arrays.task_vector(self.stack, self.base, self.changed[index])
-        tau = tau.reshape(self.stack.block.tensor.shape[-2:])
-        return tau.T if self.turned else tau
-
-
 def matrix_by_matrix(
-    method: MergeMethod, stack: Stack, arrays: Arrays | None, merged: Callable[[Stack, Arrays], Array]
+    method: MergeMethod,
+    stack: Stack,
+    arrays: Arrays | None,
+    merged: Callable[[Stack, Arrays], Array],
+    *,
+    together: bool = False,
 ) -> Array:
     """What `merged` makes of each matrix of a stack of one tensor, float32 [n].
 
     Args:
         method: whose merge it is, for complaints.
-        stack: a whole tensor, [out, in] or [experts, out, in].
+        stack: of whole matrices of a tensor [out, in] or [experts, out, in].
         arrays: where it is computed; None where the settings want a GPU that is not there.
-        merged: float32 [out * in] of the stack of one matrix.
+        merged: float32 [n] of the stack of one matrix.
+        together: whether it takes several matrices that the same agents changed.
 
     Raises:
-        RecipeError: not all of the tensor is there, or no GPU.
+        RecipeError: not all of a matrix is there, or no GPU.
     """
     tensor = stack.block.tensor
-    if stack.base.size != tensor.elements:
+    elements = prod(tensor.shape[-2:])
+    if stack.block.start % elements or stack.base.size % elements:
         raise RecipeError(
             f"method: '{method.name}' must see {tensor.name} whole, but what wraps it gives it elements "
             f"{stack.block.start} to {stack.block.stop}",
@@ -214,15 +192,17 @@ def matrix_by_matrix(
         )
     if arrays is None:
         raise RecipeError(NO_DEVICE)
-    rows, columns = tensor.shape[-2:]
-    if stack.base.size == rows * columns:
+    if stack.base.size == elements:
         with arrays.computing():
             return merged(stack, arrays)
-    together = np.empty(stack.base.size, np.float32)
-    for piece in stack.pieces(rows * columns):
+    result, done = np.empty(stack.base.size, np.float32), 0
+    pieces = list(stack.pieces(elements))
+    for _, alike in groupby(pieces, changed_by) if together else ((None, [piece]) for piece in pieces):
+        size = elements * len(list(alike))
         with arrays.computing():
-            together[piece.block.start : piece.block.stop] = merged(piece, arrays)
-    return together
+            result[done : done + size] = merged(stack.part(done, done + size), arrays)
+        done += size
+    return result
 
 
 def matrix_work(device: Device, flop: float, needed: int, precision: Precision, output: int) -> Work:
@@ -237,9 +217,9 @@ def matrix_work(device: Device, flop: float, needed: int, precision: Precision, 
     """
     arrays = available(device)
     if arrays is None:
-        return Work("tensor", flop, needed, share=1.0, device=device, problem=NO_DEVICE)
+        return Work("matrix", flop, needed, share=1.0, device=device, problem=NO_DEVICE)
     beside = needed if arrays.device == "cpu" else output
-    return Work("tensor", flop, beside, arrays.share(needed), precision, arrays.device)
+    return Work("matrix", flop, beside, arrays.share(needed), precision, arrays.device)
 
 
 def available(device: Device) -> Arrays | None:
@@ -257,18 +237,3 @@ def is_matrix(tensor: TensorSpec) -> bool:
 def matches(name: str, globs: Iterable[str]) -> bool:
     """Whether one of the globs fits the whole name."""
     return any(fnmatchcase(name, glob) for glob in globs)
-
-
-def moved(stack: Stack, t: int) -> bool:
-    """Whether agent t changed anything."""
-    if stack.tau is not None:
-        return bool(stack.tau[t].any())
-    agent = stack.agents[t]
-    if agent.dtype == stack.base.dtype:
-        return any(not np.array_equal(a, b) for a, b in zip(*map(_pieces, (agent, stack.base)), strict=True))
-    return bool((as_float32(agent) != as_float32(stack.base)).any())
-
-
-def _pieces(array: Array) -> list[Array]:
-    """Parts of an array, so that the first difference is found soon."""
-    return np.array_split(array, max(array.size // 65536, 1))

@@ -48,14 +48,14 @@ from agentmerge.methods.calibrate import Calibrate
 from agentmerge.methods.layers import WholeMatrices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from agentmerge.kernels import Kernel
     from agentmerge.methods.arrays import Arrays
-    from agentmerge.methods.base import Precision, Told
-    from agentmerge.methods.layers import Vectors
+    from agentmerge.methods.base import Precision, Told, Work
+    from agentmerge.methods.vectors import Vectors
     from agentmerge.survey.statistic import Foldable, Survey
-    from agentmerge.tensors import Array, Stack
+    from agentmerge.tensors import Array, Stack, TensorSpec
 
 
 class Wudi(WholeMatrices):
@@ -92,6 +92,10 @@ class Wudi(WholeMatrices):
             return _scaled(self).merge(stack, survey)
         return super().merge(stack, survey)
 
+    def work(self, tensor: TensorSpec, agents: int) -> Work:
+        """That of a matrix; and what is kept of it to be scaled."""
+        return super().work(tensor, agents) if self.retention is None else _scaled(self).work(tensor, agents)
+
     @property
     def loops(self) -> tuple[str, ...]:
         """See MergeMethod.loops."""
@@ -113,14 +117,19 @@ class Wudi(WholeMatrices):
             return vectors[0] if len(vectors) else None
         return self.merged_vector(vectors, arrays)
 
-    def merged_vector(self, taus: Sequence[Any], arrays: Arrays) -> Any:
+    def merged_vector(self, vectors: interference.TaskVectors, arrays: Arrays) -> Any:
         """M of task vectors [out, in], two or more and none of them zero: [out, in], an array of that library."""
-        rows, columns = taus[0].shape
-        form = interference.cheaper(self._flop(rows, columns, len(taus)))
+        form = interference.cheaper(self._flop(*vectors.shape, len(vectors)))
         if self.solver == "exact":
-            return interference.solve(taus, ridge=self.ridge, form=form, arrays=arrays)
+            return interference.solve(vectors, ridge=self.ridge, form=form, arrays=arrays)
+        taus = [vectors.part(i) for i in range(len(vectors))]
         total = sum(taus[1:], start=taus[0])
         return total + interference.descend(taus, steps=self.steps, rate=self.learning_rate, form=form, arrays=arrays)
+
+    @property
+    def batched(self) -> bool:
+        """Of the exact solver."""
+        return self.solver == "exact"
 
     @property
     def precision(self) -> Precision:
@@ -132,12 +141,12 @@ class Wudi(WholeMatrices):
         return min(self._flop(rows, columns, agents).values())
 
     def matrix_bytes(self, rows: int, columns: int, agents: int) -> int:
-        """The task vectors, what the solver keeps beside them, and the system."""
-        stacked = interference.cheaper(self._flop(rows, columns, agents)) == "stacked"
-        if self.solver == "adam":
-            return 4 * (rows * columns * (agents * (1 + 2 * stacked) + 7) + 2 * columns**2 * (not stacked))
-        side = agents * rows if stacked else columns
-        return 8 * (rows * columns * (2 * agents + 4 if stacked else 7) + 3 * side**2)
+        """The task vectors or their panels, what the solver keeps beside them, and the system."""
+        form = interference.cheaper(self._flop(rows, columns, agents))
+        if self.solver == "exact":
+            return interference.solution_bytes(rows, columns, agents, form, self.arrays)
+        stacked = form == "stacked"
+        return 4 * (rows * columns * (agents * (1 + 2 * stacked) + 7) + 2 * columns**2 * (not stacked))
 
     def _flop(self, rows: int, columns: int, agents: int) -> dict[interference.Form, float]:
         if self.solver == "exact":
