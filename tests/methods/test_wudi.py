@@ -425,6 +425,7 @@ def test_slow_work_starts_when_it_is_allowed_or_a_gpu_is_fast_enough(
     tiny: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimate, "MOMENT", 0.0)
+    monkeypatch.setattr(estimate, "SLOW", {"cpu": 0.0, "cuda": 0.0})
     monkeypatch.setattr(estimate, "speed", lambda device, precision: 1e15 if device == "cuda" else 1.0)
     method = {"name": "wudi", "steps": 2}
     with pytest.raises(RecipeError, match="allow_slow"):

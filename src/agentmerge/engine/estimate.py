@@ -29,6 +29,8 @@ RESIDENT = 170_000_000
 """Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
 LIMIT = 600.0
 """Seconds of arithmetic that are not started unasked."""
+SLOW = {"cpu": 1e10, "cuda": 5e11}
+"""FLOP per second that any machine reaches: what is quick at that needs no measuring before it is started."""
 MOMENT = 1e11
 """FLOP that take a moment on any machine: no second is spent on measuring how long."""
 
@@ -115,7 +117,7 @@ def _row_bytes(plan: Plan) -> int:
 def check_cost(plan: Plan) -> None:
     """Raise RecipeError for work that this machine can't do, or that takes long unless that is allowed."""
     costs = _costs(plan)
-    if plan.recipe.run.allow_slow:
+    if plan.recipe.run.allow_slow or all(flop < LIMIT * SLOW[device] for (device, _), flop in costs.items()):
         return
     if (seconds := _seconds(costs)) > LIMIT:
         raise RecipeError(
@@ -145,7 +147,8 @@ def _costs(plan: Plan) -> dict[tuple[str, Precision], float]:
         if work.problem is not None:
             raise RecipeError(work.problem)
         if work.flop:
-            found[work.device, work.precision] = found.get((work.device, work.precision), 0.0) + work.flop
+            kind = work.device, work.precision
+            found[kind] = found.get(kind, 0.0) + work.times * work.flop
     return found
 
 

@@ -61,6 +61,8 @@ class Work:
     """Where the `flop` are done: "cpu", or the name of an accelerator."""
     draft: str = ""
     """What a fold's merge of the tensor is kept under (Survey.kept), where computing it again takes longer."""
+    times: int = 1
+    """How often a merge computes it: again in the last pass what a fold measured and did not keep."""
     problem: Problem | None = None
     """Why it can't be done on this machine; a merge is refused before it starts."""
 

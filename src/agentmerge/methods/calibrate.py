@@ -71,7 +71,7 @@ class Calibrate(Wrapper):
         """The inner method's, whose merge is kept from the fold that measures it where that is quicker."""
         work = super().work(tensor, agents)
         dear = work.device == "cpu" and work.flop > AGAIN * available_cpus() * tensor.elements
-        return replace(work, draft=_draft(self.then)) if dear else work
+        return replace(work, draft=_draft(self.then)) if dear else replace(work, times=2 * work.times)
 
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
         """What the inner method asks; once it is ready, the retention of its merge; and that of what is stored."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 16
 """Matrices in work on one GPU at most: most are read or written by processors while one or two are computed."""
+LARGE, BLOCKS = 1024, 4
+"""Side from which a symmetric product is computed in so many blocks of rows, to save nearly half of it."""
 ROOM = 0.8
 """Share of a GPU's memory that they may take together."""
 
@@ -114,12 +117,18 @@ class TorchArrays(Arrays):
         return self.get(self.xp.where(update == 0, base, base + update))
 
     def gram(self, matrix: Any) -> Any:
-        """See Arrays.gram; all of it is computed."""
-        return matrix.mT @ matrix
+        """See Arrays.gram."""
+        return self.outer(matrix.mT)
 
     def outer(self, matrix: Any) -> Any:
-        """See Arrays.outer; all of it is computed."""
-        return matrix @ matrix.mT
+        """See Arrays.outer; row by row of large blocks, none of them right of the diagonal's."""
+        side = matrix.shape[-2]
+        found = self.xp.empty((*matrix.shape[:-1], side), dtype=matrix.dtype, device=matrix.device)
+        edges = [side * i // BLOCKS for i in range(BLOCKS + 1)] if side >= LARGE else [0, side]
+        for low, high in pairwise(edges):
+            self.xp.matmul(matrix[..., low:high, :], matrix[..., :high, :].mT, out=found[..., low:high, :high])
+            found[..., :low, low:high] = found[..., low:high, :low].mT
+        return found
 
     def times(self, matrix: Any, right: Any) -> Any:
         """See Arrays.times."""
