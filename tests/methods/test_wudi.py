@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +16,13 @@ from agentmerge.engine.estimate import RESIDENT
 from agentmerge.engine.preflight import planned
 from agentmerge.errors import RecipeError
 from agentmerge.machine import available_cpus
+from agentmerge.methods import arrays as arrays_module
 from agentmerge.methods import interference, layers
 from agentmerge.methods.arrays import Arrays, speed
 from agentmerge.methods.base import Work
 from agentmerge.methods.interference import Form, Held, Interference, descend, solve
 from agentmerge.methods.torch_arrays import TorchArrays
+from agentmerge.methods.vectors import Vectors
 from agentmerge.methods.wudi import Wudi
 from agentmerge.recipe import Recipe
 from agentmerge.survey.statistic import Survey
@@ -357,12 +361,33 @@ HOSTILE: dict[str, Callable[[Array, Array], list[Array]]] = {
 @pytest.mark.parametrize("ridge", [0.01, 1e-4])
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("shape", [(24, 40), (300, 280), (64, 64)])
-def test_exact_is_within_1e_6_of_a_direct_solution(shape: tuple[int, int], kind: str, ridge: float) -> None:
+def test_exact_is_within_1e_6_of_a_direct_solution(
+    shape: tuple[int, int], kind: str, ridge: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of panels that hold all of the matrix, and of such that hold a few rows or columns."""
     taus = HOSTILE[kind](*vectors(shape, 2))
     expected = direct(taus, ridge)
-    for form in ("input", "stacked"):
+    for form, panel in product(("input", "stacked"), (Arrays.panel, 2 * shape[1])):
+        monkeypatch.setattr(Arrays, "panel", panel)
+        monkeypatch.setattr(arrays_module, "BLOCK", min(panel, 256))
         found = solve(Held(taus), ridge=ridge, form=form, arrays=Arrays())
         assert np.linalg.norm(found - expected) <= 1e-6 * max(np.linalg.norm(expected), np.linalg.norm(taus[0])), form
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_part_of_a_task_vector_is_that_of_the_whole(turned: bool, wrapped: bool) -> None:
+    stack = stack_of([*vectors((6, 10)), np.zeros((6, 10))], weights=(1.0, -0.5, 2.0, 1.0), base=0.5)
+    if wrapped:
+        stack = replace(stack, tau=3 * stack.task_vectors())
+    held = Vectors(stack, Arrays(), turned=turned)
+    assert held.changed == (0, 1, 2)
+    for i, (tau, weight) in enumerate(zip(stack.task_vectors(), (1.0, -0.5, 2.0), strict=False)):
+        whole = np.float32(weight) * tau.reshape(6, 10)
+        rows, columns = slice(1, 5), slice(3, 4)
+        assert_same_bits(held[i], np.ascontiguousarray(whole.T if turned else whole), "whole")
+        expected = (whole.T if turned else whole)[rows, columns]
+        assert_same_bits(held.part(i, rows, columns), np.ascontiguousarray(expected), "part")
 
 
 @pytest.mark.parametrize("output", ["float32", "base"])
@@ -502,6 +527,21 @@ def test_torch_gives_what_numpy_gives(golden: Path, tmp_path: Path, monkeypatch:
             results.append(read_checkpoint(out))
         for name in expected:
             np.testing.assert_allclose(results[0][name], results[1][name], rtol=0, atol=2e-8, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(24, 40), (300, 64), (1030, 1026)])
+def test_torch_solves_experts_together(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some changed by two agents, some by three, by one or none; the largest by halves of their products."""
+    pytest.importorskip("torch")
+    count = 2 if shape[0] > 1000 else 7
+    taus = np.stack([np.stack(vectors(shape, 3, seed)) for seed in range(count)], axis=1)
+    taus[0, 1::3] = taus[1, 2::3] = taus[2, 2:6] = 0
+    stack = stack_of(taus, name="model.layers.0.mlp.experts.up_proj.weight")
+    expected = merged(stack, solver="exact", device="cpu")
+    monkeypatch.setattr(layers, "cuda", lambda: TorchArrays("cpu"))
+    assert layers.available("auto").batches
+    np.testing.assert_allclose(merged(stack, solver="exact"), expected, rtol=0, atol=1e-6 * np.abs(taus).max())
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, final
 
 from agentmerge.tensors import LEAF
@@ -113,6 +113,22 @@ class Kept(Protocol):
         """The same elements, float32 [elements]; None where they were not kept."""
 
 
+@dataclass(frozen=True)
+class KeptUnder:
+    """Another Kept, whose names all begin with the same."""
+
+    inner: Kept
+    under: str
+
+    def keep(self, name: str, start: int, values: Array) -> None:
+        """See Kept."""
+        self.inner.keep(self.under + name, start, values)
+
+    def take(self, name: str, start: int, elements: int) -> Array | None:
+        """See Kept."""
+        return self.inner.take(self.under + name, start, elements)
+
+
 @final
 class Survey:
     """All the answers of a fold: a total per statistic, and per tensor where the statistic keeps them."""
@@ -129,13 +145,14 @@ class Survey:
         self._derived: dict[Hashable, Any] = {}
         self._lens: Lens = lambda question: question
 
-    def seen_through(self, lens: Lens) -> Survey:
+    def seen_through(self, lens: Lens, under: str = "") -> Survey:
         """The same answers for somebody whose questions have others behind them; what is derived is kept apart.
 
         Args:
             lens: of each question asked there, the one that is answered here.
+            under: what the names of kept results begin with, where they are of other stacks.
         """
-        view = Survey(self.kept)
+        view = Survey(KeptUnder(self.kept, under) if self.kept is not None and under else self.kept)
         view._totals, view._tensors = self._totals, self._tensors
         view._lens = lambda question: self._lens(lens(question))
         return view
