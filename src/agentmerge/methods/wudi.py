@@ -29,10 +29,11 @@ where they hardly do (1.4 times its norm with adam, 1.6 with exact, in down_proj
 Where public codes disagree: some divide by the norm instead of its square, which weighs large task vectors more; the
 authors' later version for language models keeps only the leading singular directions. Here: the paper and its code.
 
-Memory of the matrix in work, one at a time on processors whatever the number of workers, beside every worker's block:
-with adam float32 times (agents + 7) elements and twice [in, in], or (3 agents + 7) elements in the stacked form; with
-exact float64 times 7 elements, or 2 agents + 4 in the stacked form, and three systems. On a GPU (`device`) it lies
-there, and as many matrices are in work as fit. The matrices of three 7B agents take 31 PFLOP with adam and 0.3 with
+Memory of a matrix in work, beside its block: with adam float32 times (agents + 7) elements and twice [in, in], or
+(3 agents + 7) elements in the stacked form; with exact 12 bytes an element and three systems [in, in] in float64, or 4
+bytes and three systems of agents * out and its right side, whatever the number of agents: task vectors are formed
+panel by panel. Each processor has one in work, or fewer where their memory would be more than a quarter of the
+machine's; on a GPU (`device`) as many as fit. The matrices of three 7B agents take 31 PFLOP with adam and 0.3 with
 exact. Bytes are the same for any worker count, but not on another machine.
 """
 
