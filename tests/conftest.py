@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # before numpy: threads that wait for a processor of another worker spin
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 
 from agentmerge import kernels
