@@ -227,6 +227,18 @@ def test_a_probe_replaces_nothing_that_it_reads(option, file, run, tmp_path, age
     assert (tmp_path / file).read_bytes() == before
 
 
+@pytest.mark.parametrize("text", ["hf://org/base", "org/base@v1"])
+def test_nor_does_it_where_a_source_is_named_by_its_id_on_the_hub(text, run, tmp_path, agents, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "org" / ("base-v1" if "@" in text else "base")
+    shutil.copytree(agents / "base", folder)
+    before = (folder / "config.json").read_bytes()
+    ran = run("probe", "--base", text, "--agent", f"code={agents}/code", "--json", f"{folder}/config.json")
+    assert ran.code == 2
+    assert "would be replaced" in ran.err
+    assert (folder / "config.json").read_bytes() == before
+
+
 def test_a_survey_beside_the_sources_may_be_written_twice(run, sources, tmp_path):
     for _ in range(2):
         assert run("probe", *sources, "--json", f"{tmp_path}/s.json").code == 0

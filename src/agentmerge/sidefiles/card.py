@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from agentmerge.files.documents import yaml_or_nothing
-from agentmerge.sources.hub import hub_id
+from agentmerge.sources.hub import hub_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 
 def model_card(
@@ -60,8 +60,8 @@ agentmerge, method `{method}`. Everything that was done stands in
 
 def hub_ids(sources: Sequence[str]) -> list[str]:
     """The sources that are ids on the hub, once each; a path that exists on this machine names no model there."""
-    found = [hub_id(source) for source in sources if not Path(source).exists()]
-    return list(dict.fromkeys(one.name for one in found if one is not None and _hub_takes(one.name)))
+    found = map(hub_model, sources)
+    return list(dict.fromkeys(name for name in found if name is not None and _hub_takes(name)))
 
 
 def _hub_takes(name: str) -> bool:
