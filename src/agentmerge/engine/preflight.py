@@ -236,14 +236,19 @@ def named_in(recipe: Recipe) -> Protected:
     named = [(Path(path), what) for path, what in files if path]
     for path, what in (*named, *((local_path(text), what) for text, what in sources if text)):
         with suppress(OSError):  # no path of this system, such as an id
-            if path.is_dir():
-                read.add_folder(path, what)
-            elif path.exists():
-                read.add_file(path, what)
-                for beside in path.parent.iterdir() if path.suffix == ".safetensors" else ():
-                    if beside.name == "config.json" or is_tokenizer(beside.name):
-                        read.add_file(beside, what)
+            _protect(read, path, what)
     return read
+
+
+def _protect(read: Protected, path: Path, what: str) -> None:
+    """A folder; or a file, and with one of weights the config and tokenizer beside it."""
+    if path.is_dir():
+        read.add_folder(path, what)
+    elif path.exists():
+        read.add_file(path, what)
+        for beside in path.parent.iterdir() if path.suffix == ".safetensors" else ():
+            if beside.name == "config.json" or is_tokenizer(beside.name):
+                read.add_file(beside, what)
 
 
 def refuse_same_source(sources: Mapping[str, Source]) -> None:
