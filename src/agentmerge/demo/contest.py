@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.api import merge
 from agentmerge.demo.shipped import TRIO, folder, recipe
-from agentmerge.demo.tasks import SUB_TASKS, SubTask
 from agentmerge.eval.generate import LanguageModel
 from agentmerge.eval.score import Score, score
+from agentmerge.eval.tiny.tasks import SUB_TASKS, SubTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
