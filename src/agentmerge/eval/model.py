@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import OutputError, SurveyError, Where
+from pydantic import ValidationError
+
+from agentmerge.errors import EvalError, OutputError, SurveyError, Where
 from agentmerge.eval.record import ModelFacts
 from agentmerge.files.documents import json_or_nothing
 from agentmerge.files.staging import replace_file
@@ -74,6 +76,21 @@ def claim(out: Path, facts: ModelFacts) -> None:
         raise OutputError(found, todo=todo, where=Where(path=str(path)))
     out.mkdir(parents=True, exist_ok=True)
     replace_file(path, (facts.model_dump_json(indent=2, exclude={"merge"}) + "\n").encode())
+
+
+def claimed(out: Path) -> ModelFacts:
+    """Whose answers a folder holds.
+
+    Raises:
+        EvalError: nobody's.
+    """
+    found = json_or_nothing(out / MODEL)
+    try:
+        facts = ModelFacts.model_validate(found)
+    except ValidationError:
+        where = Where(path=str(out / MODEL))
+        raise EvalError(f"{out}: holds no answers", todo="Run without --score-only first.", where=where) from None
+    return facts.model_copy(update={"merge": merge_facts(Path(facts.path))}) if facts.path else facts
 
 
 def _who(facts: Mapping[str, Any]) -> dict[str, Any]:

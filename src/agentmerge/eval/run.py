@@ -11,7 +11,7 @@ from agentmerge.eval.answers import Answers
 from agentmerge.eval.conversations import Round, converse_all
 from agentmerge.eval.generators.replay import unanswered
 from agentmerge.eval.lines import write_lines
-from agentmerge.eval.model import claim, model_facts
+from agentmerge.eval.model import claim, claimed, model_facts
 from agentmerge.eval.record import RECORD, ColumnFacts, DataFacts, EvalRecord, SuiteFacts, Tokens
 from agentmerge.eval.results import save_scores
 from agentmerge.eval.statistics import summary
@@ -69,10 +69,9 @@ class Job:
 def evaluate(
     model: str,
     jobs: Sequence[Job],
-    generator: Generator,
+    generator: Generator | None,
     out: Path,
     *,
-    score_only: bool = False,
     listener: Listener | None = None,
 ) -> EvalRecord:
     """Ask a model everything that OUT has no answer to yet, score it all and write the record.
@@ -80,9 +79,8 @@ def evaluate(
     Args:
         model: its folder, or the name that a server knows it by.
         jobs: the suites; others that OUT's record holds already stay in it.
-        generator: who answers.
+        generator: who answers; None only scores, and complains where an answer is missing.
         out: OUT/<suite>/{responses,outputs,scores}.jsonl and OUT/eval_record.json.
-        score_only: complain where an answer is missing instead of asking.
         listener: who is told how far it is.
 
     Raises:
@@ -93,16 +91,37 @@ def evaluate(
     problems = [problem for job in jobs for problem in job.suite.requires()]
     if problems:
         raise EvalError(*problems)
-    facts = model_facts(model, generator)
-    claim(out, facts)
+    facts = claimed(out) if generator is None else model_facts(model, generator)
+    if generator is not None:
+        claim(out, facts)
     record = _begun(out, facts)
     for job in jobs:
-        found = _Run(job, None if score_only else generator, out, listener or Deaf()).facts()
+        found = _Run(job, generator, out, listener or Deaf()).facts()
         versions = record.versions | {"agentmerge": __version__} | job.suite.versions()
         suites = record.suites | {job.suite.name: found}
         record = EvalRecord(versions=versions, model=facts, suites=suites)
         record.save(out)
     return record
+
+
+def scored(suite: Suite, generator: Generator) -> list[tuple[Item, dict[str, Cell]]]:
+    """Every item with its cells, for a program that keeps nothing on the disk, such as a sweep.
+
+    Raises:
+        EvalError: as `evaluate`.
+    """
+    if problems := suite.requires():
+        raise EvalError(*problems)
+    items = suite.items()
+    known: dict[str, Response] = {}
+
+    def answer(round_: Round) -> Mapping[str, Response]:
+        open_ = [request for request in round_.requests if request.key not in known]
+        generator.generate(open_, lambda request, response: known.update({request.key: response}))
+        return known
+
+    outputs = converse_all(suite, items, answer)
+    return list(zip(items, suite.score_all(items, outputs), strict=True))
 
 
 def _begun(out: Path, facts: ModelFacts) -> EvalRecord:

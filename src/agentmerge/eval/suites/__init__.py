@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from agentmerge.eval.suite import Suite
 
 SUITES = {
+    "tiny": ("tiny", "Tiny"),
     "jsonl": ("jsonl", "JsonLines"),
 }
 """The module and the class of every suite, in the order of the paper's tables."""
