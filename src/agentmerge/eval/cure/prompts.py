@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from agentmerge.eval.request import Sampling
 
 Style = Literal["cure", "chat"]
-"""cure: raw text with CURE's own marks, as its agents are trained and evaluated; chat: the same words as messages, in the
-model's own chat template."""
+"""cure: raw text with CURE's own marks, as its agents are trained and evaluated; chat: the same words as messages, in
+the model's own chat template."""
 STOP = ("</answer>", "User:", "Human:", "Assistant:", "<|im_end|>", "<|endoftext|>")
 """Where CURE ends an answer; of the style "cure"."""
 _PROGRAM_SYSTEM = "You are a helpful assistant help user solve problems. "
-_PROGRAM = """You need to think first then write python script. \
-You should use input() to input and print() to output in your script. 
-This is the problem:
-{problem} """
+_PROGRAM = (
+    "You need to think first then write python script. "
+    "You should use input() to input and print() to output in your script. \n"
+    "This is the problem:\n{problem} "
+)
 _CASE_SYSTEM = "You are a helpful assistant help user generate test examples for coding tasks. "
 _CASE = """Given a coding task, instead of providing the final script, your task is to generate a new test example \
 (both input, output and explanation).
@@ -32,7 +33,7 @@ This is the problem:
 
 {examples}
 You need to provide a new test example. A good test example should be completely accurate and conform to the \
-problem’s format requirements, while also possessing enough discriminative power to distinguish correct code from \
+problem\u2019s format requirements, while also possessing enough discriminative power to distinguish correct code from \
 incorrect code.
 Before providing a test example, you must think carefully and reason step by step to derive an input and output you \
 are very confident are correct. For example, start by designing an input you can reliably handle, then compute the \
@@ -78,8 +79,8 @@ def _shown(examples: Sequence[tuple[str, str]]) -> str:
     if not examples:
         return " "
     if len(examples) == 1:
-        return f"We already have one test sample:\n Its input is {read}. Its output is {printed}.\n"
+        return f"We already have one test sample:\n Its input is {read}. Its output is {printed}."
     return (
         f"We already have {len(examples)} test samples:\n The inputs are, respectively, {read}. "
-        f"The corresponding outputs are {printed}.\n"
+        f"The corresponding outputs are {printed}."
     )

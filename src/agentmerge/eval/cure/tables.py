@@ -1,7 +1,7 @@
 """From which programs passed which tests to ACC, UT, best of n and the accuracy of generated tests. Plain arithmetic.
 
-Reference: CURE, evaluation/eval.py: "code acc" is ACC and "code accumulate acc" is what the paper's Table 7 calls UT, the
-share of true tests that generated programs pass, not the accuracy of generated tests.
+Reference: CURE, evaluation/eval.py: "code acc" is ACC and "code accumulate acc" is what the paper's Table 7 calls UT,
+the share of true tests that generated programs pass, not the accuracy of generated tests.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ def cells(
 
     acc: programs that pass all true tests, of all programs. ut: true tests passed, of programs x tests.
     best_A_B_acc, best_A_B_ut: the same of one program, that of the first A which passes most of the first B generated
-    tests, the earliest of several. The rest is of tasks with a right program, and tells of the generated tests: case_acc:
-    those that every right program passes; case_ut: passes of right programs, of right programs x generated tests;
-    p_01 and p_00: passes of wrong programs at right and at wrong generated tests.
+    tests, the earliest of several.
+    The rest tells of the generated tests, and is of tasks with a right program. case_acc: those that every right
+    program passes. case_ut: passes of right programs, of right programs x generated tests. p_01 and p_00: passes of
+    wrong programs, of those at right and of those at wrong generated tests.
 
     Args:
         tests: [programs, true tests]; without a test nothing can be said, and the task counts for nothing.

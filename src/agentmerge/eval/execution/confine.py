@@ -15,7 +15,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _SET_DUMPABLE, _CAPBSET_DROP, _CHILD_SUBREAPER, _NO_NEW_PRIVS = 4, 24, 36, 38  # prctl
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _RDONLY = 442, -100, 0x8000, 1
 _NOSUID_NODEV, _BIND = 2 | 4, 4096 | 16384  # mount
-HIDDEN = ("/root", "/home", "/run", "/srv", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - covered, not used
+HIDDEN = ("/root", "/home", "/run", "/srv", "/tmp", "/var/tmp", "/dev/shm")
 """Folders of others that a program has no business with, besides the home of who runs it."""
 
 
@@ -39,15 +39,16 @@ def seal(scratch: str, size_mb: int, needed: list[str]) -> bool:
     """
     folders = hidden(needed)
     kept = [(path, os.open(path, os.O_PATH)) for path in within([*needed, scratch], folders)]
-    covered = all([_cover(folder, "size=1m,mode=0755") for folder in folders])
-    shown = all([_show(path, source) for path, source in kept])
+    covered = all(_cover(folder, "size=1m,mode=0755") for folder in folders)
+    shown = all(_show(path, source) for path, source in kept)
     emptied = _cover(scratch, f"size={size_mb}m,mode=0755")
     return covered and shown and emptied and _set("/", _AT_RECURSIVE, _RDONLY, 0) and _set(scratch, 0, 0, _RDONLY)
 
 
 def hidden(needed: list[str]) -> list[str]:
     """The folders of HIDDEN and the home of who runs this, but for what is needed as a whole; none lies in another."""
-    folders = {os.path.realpath(path) for path in (*HIDDEN, os.path.expanduser("~")) if os.path.isdir(path)} - {"/"}
+    home = os.environ.get("HOME", "/root")
+    folders = {os.path.realpath(path) for path in (*HIDDEN, home) if Path(path).is_dir()} - {"/"}
     return sorted(
         folder
         for folder in folders
@@ -76,10 +77,10 @@ def _cover(folder: str, options: str) -> bool:
 def _show(path: str, source: int) -> bool:
     """Lay what was open at its old place in a folder that was covered since."""
     if stat.S_ISDIR(os.fstat(source).st_mode):
-        os.makedirs(path, exist_ok=True)
+        Path(path).mkdir(parents=True, exist_ok=True)
     else:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
     done = _LIBC.mount(f"/proc/self/fd/{source}".encode(), os.fsencode(path), None, ctypes.c_ulong(_BIND), None)
     os.close(source)
     return bool(done == 0)

@@ -17,7 +17,7 @@ _CODES = {-1: "timeout", -2: "wrong", -3: "timeout", -4: "error"}
 
 
 def livecodebench() -> Any:
-    """livecodebench's `testing_util`; of the package nothing else is used, and that needs numpy and tqdm alone."""
+    """Livecodebench's `testing_util`; of the package nothing else is used, and that needs numpy and tqdm alone."""
     from livecodebench.evaluation import testing_util
 
     return testing_util

@@ -86,12 +86,14 @@ def _bubblewrap(bwrap: str) -> tuple[str, ...]:
     return (
         *(bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"),
         *("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", *covered, *shown),
-        *("--size", "{bytes}", "--tmpfs", "{scratch}", "--"),
+        *("--size", "{bytes}", "--tmpfs", "{scratch}"),
+        *(part for folder in folders for part in ("--remount-ro", folder)),
+        "--",
     )
 
 
 def _works(candidate: Isolation) -> bool:
-    command = candidate.command("/tmp", 2**20, [sys.executable, "-I", "-S", "-c", ""])  # noqa: S108 - tried out only
+    command = candidate.command("/tmp", 2**20, [sys.executable, "-I", "-S", "-c", ""])
     try:
         return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):

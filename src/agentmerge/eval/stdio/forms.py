@@ -1,4 +1,4 @@
-"""How the values of a function's tests are written to standard input and output, as Python programs read and print them.
+r"""How the values of a function's tests are written to standard input and output, for Python programs.
 
 The example of the paper's appendix B.1 (and of CURE's data) is kept: a list of numbers is its length on a line and its
 elements on the next, `sum_function([1, 2, 3, 4, 5]) == 15` is "5\\n1 2 3 4 5\\n" and "15". What it does not show is in
@@ -7,9 +7,11 @@ elements on the next, `sum_function([1, 2, 3, 4, 5]) == 15` is "5\\n1 2 3 4 5\\n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Kind = Literal["whole", "decimal", "number", "truth", "text", "words", "lines", "rows", "literal"]
 Element = Literal["whole", "decimal", "number", "word"]
@@ -25,8 +27,8 @@ FORMS: dict[Kind, tuple[str, str]] = {
     ),
     "lines": ("the number of texts on a line, and each text on a line of its own", "texts, each on a line of its own"),
     "rows": (
-        "the number of rows on a line, and each row as the number of its {elements} on a line and the {elements} on the "
-        "next, separated by spaces",
+        "the number of rows on a line, and each row as the number of its {elements} on a line and the {elements} on "
+        "the next, separated by spaces",
         "rows of {elements}, each row on a line of its own, separated by spaces",
     ),
     "literal": (
@@ -82,10 +84,7 @@ class Form:
 
 def form_of(values: Sequence[Any]) -> Form:
     """The form of all values of one place; those that fit no other are literals."""
-    for form in _scalar(values), *map(_list_form, ("list", "tuple"), [values] * 2):
-        if form is not None:
-            return form
-    return Form("literal")
+    return _scalar(values) or _list_form("list", values) or _list_form("tuple", values) or Form("literal")
 
 
 def plain(value: Any, kind: Kind | Element) -> Any:

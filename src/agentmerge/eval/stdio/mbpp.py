@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import EvalError
 from agentmerge.eval.stdio.forms import Form, form_of
 from agentmerge.eval.stdio.solution import program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 FIELDS = ("task_id", "text", "code", "test_list")
 """Of an MBPP task; `test_setup_code` may stand beside them."""
