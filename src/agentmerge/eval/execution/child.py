@@ -6,6 +6,7 @@ until its input ends. `grade` is imported before the first program; of agentmerg
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -36,6 +37,8 @@ def main(argument: str) -> None:
     import_harness(config["executors"])
     _answer(answers, {"files": "read-only" if sealed else "of the user", "namespace": os.getpid() == 1})
     _lead_nowhere(2)
+    gc.collect()
+    gc.freeze()  # a collection in a program's process would copy the pages of all that is there now
     for line in trials:
         _answer(answers, run(json.loads(line), config))
 
