@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from agentmerge.eval.suite import Suite
 
 SUITES = {
+    "bfcl": ("bfcl", "Bfcl"),
     "code": ("code", "Code"),
     "tiny": ("tiny", "Tiny"),
     "jsonl": ("jsonl", "JsonLines"),
