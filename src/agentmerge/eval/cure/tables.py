@@ -29,7 +29,7 @@ def cells(
     """What one task contributes to every metric; means over tasks are weighted as CURE adds up.
 
     acc: programs that pass all true tests, of all programs. ut: true tests passed, of programs x tests.
-    best_A_B_acc, best_A_B_ut: the same of one program, that of the first A which passes most of the first B generated
+    bon_A_B_acc, bon_A_B_ut: the same of one program, that of the first A which passes most of the first B generated
     tests, the earliest of several.
     The rest tells of the generated tests, and is of tasks with a right program. case_acc: those that every right
     program passes. case_ut: passes of right programs, of right programs x generated tests. p_01 and p_00: passes of
@@ -50,8 +50,8 @@ def cells(
         return found
     for a, b in best_of:
         best = best_of_n(cases, a, b)
-        found[f"best_{a}_{b}_acc"] = Cell(float(right[best]))
-        found[f"best_{a}_{b}_ut"] = _share(tests[best])
+        found[f"bon_{a}_{b}_acc"] = Cell(float(right[best]))
+        found[f"bon_{a}_{b}_ut"] = _share(tests[best])
     return found | (_of_cases(right, cases) if any(right) and cases[0] else {})
 
 

@@ -40,7 +40,7 @@ def main(argument: str) -> None:
     gc.collect()
     gc.freeze()  # a collection in a program's process would copy the pages of all that is there now
     for line in trials:
-        _answer(answers, run(json.loads(line), config))
+        _answer(answers, run(json.loads(line), config, trials.fileno()))
 
 
 def import_harness(executors: list[str]) -> None:
@@ -51,8 +51,14 @@ def import_harness(executors: list[str]) -> None:
         grade.prepared()
 
 
-def run(trial: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """Run one program in a process and an empty folder of its own, and end all that it started."""
+def run(trial: dict[str, Any], config: dict[str, Any], parent: int) -> dict[str, Any]:
+    """Run one program in a process and an empty folder of its own, and end all that it started.
+
+    Args:
+        trial: the program and its test.
+        config: what this child was started with.
+        parent: where trials come from; once nobody is there, this child ends.
+    """
     folder = f"{config['scratch']}/{trial['number']}"
     Path(folder).mkdir(0o700)
     if config["user"] is not None:
@@ -64,21 +70,32 @@ def run(trial: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
         _be_program(trial, config, folder, writing)
     os.close(writing)
     deadline = began + ceil(trial["seconds"]) + GRACE
-    said = _read_line(reading, deadline)
-    late = time.monotonic() >= deadline
-    confine.end_all(process)
-    os.close(reading)
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        said = _read_line(reading, parent, deadline)
+        late = time.monotonic() >= deadline
+    finally:
+        confine.end_all(process)
+        os.close(reading)
+        shutil.rmtree(folder, ignore_errors=True)
     return {"verdict": said or ("timeout" if late else "killed"), "seconds": round(time.monotonic() - began, 3)}
 
 
-def _read_line(source: int, deadline: float) -> str | None:
-    """A verdict, if there comes one in time; what is none is taken for nothing."""
+def _read_line(source: int, parent: int, deadline: float) -> str | None:
+    """A verdict, if there comes one in time; what is none is taken for nothing.
+
+    Raises:
+        SystemExit: the parent is gone.
+    """
     from agentmerge.eval.execution.grade import VERDICTS
 
+    watch = select.poll()
+    watch.register(source, select.POLLIN)
+    watch.register(parent, 0)  # tells that its other end is closed, without being asked
     content = b""
     while b"\n" not in content and len(content) < _ANSWER:
-        ready = select.select([source], [], [], max(0.0, deadline - time.monotonic()))[0]
+        ready = dict(watch.poll(max(0.0, deadline - time.monotonic()) * 1000))
+        if parent in ready:
+            raise SystemExit
         more = os.read(source, _ANSWER) if ready else b""
         if not more:
             return None

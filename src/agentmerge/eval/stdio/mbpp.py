@@ -97,20 +97,29 @@ def _call(test: str) -> _Call:
             raise ValueError("another comparison")
         arguments = tuple(map(_value, compared.left.args))
         return _Call(compared.left.func.id, arguments, _value(right))
-    except (SyntaxError, ValueError, AttributeError, TypeError) as error:
+    except (SyntaxError, ValueError, AttributeError, TypeError, ArithmeticError) as error:
         expected = "assert FUNCTION(VALUES) == VALUE, with plain values"
         raise EvalError(f"{test.strip()[:100]!r}", expected=expected) from error
 
 
 def _value(node: ast.expr) -> Any:
-    """A plain value, or one that + - * / make of plain values.
+    """A plain value; its numbers may be computed of others by + - * /.
 
     Raises:
         ValueError: it is none.
     """
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
-    return ast.literal_eval(node)
+    return ast.literal_eval(_Computed().visit(node))
+
+
+class _Computed(ast.NodeTransformer):
+    """What is computed of numbers is one."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        sides = self.visit(node.left), self.visit(node.right)
+        numbers = [side.value for side in sides if isinstance(side, ast.Constant) and type(side.value) in (int, float)]
+        if len(numbers) < 2 or type(node.op) not in _OPERATORS:
+            return node
+        return ast.Constant(_OPERATORS[type(node.op)](*numbers))
 
 
 def _parameters(code: str, call: _Call) -> list[str]:

@@ -183,7 +183,7 @@ class Code(Suite):
         metrics = dict(islice(_METRICS.items(), 2))
         for place, (a, b) in enumerate(self.settings.best_of if self.settings.cases else ()):
             metrics |= {
-                f"best_{a}_{b}_{kind}": f"BoN{f' ({a}, {b})' * bool(place)} {_METRICS[kind]}"
+                f"bon_{a}_{b}_{kind}": f"BoN{f' ({a}, {b})' * bool(place)} {_METRICS[kind]}"
                 for kind in metrics
                 if kind in ("acc", "ut")
             }
@@ -230,16 +230,23 @@ class _Asked:
     def _tests(self) -> tuple[tuple[str, str], ...]:
         return self._task.tests[: self._settings.max_tests]
 
+    @property
+    def _counts(self) -> bool:
+        """Whether the task counts for something, whatever its programs do."""
+        skipped = self._settings.skip == "cure" and self._settings.cases > 0 and not self._cases
+        return bool(self._tests) and not skipped
+
     def trials(self) -> Iterator[Trial]:
-        """Every program on every test; a task that counts for nothing is not tried."""
-        if self._tests:
-            for program in self._programs:
-                if program is not None:
-                    for test in (*self._tests, *self._cases):
-                        yield self._trial(program, test)
+        """Every program on every test."""
+        for program in self._programs if self._counts else ():
+            if program is not None:
+                for test in (*self._tests, *self._cases):
+                    yield self._trial(program, test)
 
     def cells(self, verdicts: Mapping[str, Verdict]) -> dict[str, Cell]:
         """What the verdicts are worth; an answer without a program passes nothing."""
+        if not self._counts:
+            return {}
         tests, cases = (
             [[self._passes(program, test, verdicts) for test in tests] for program in self._programs]
             for tests in (self._tests, self._cases)
