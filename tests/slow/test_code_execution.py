@@ -1,4 +1,4 @@
-"""Programs that attack: each gets its verdict, and who started it is unharmed. And MBPP's gold programs, all of them."""
+"""Programs that attack: each gets its verdict, and who started it is unharmed. And MBPP's gold programs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from agentmerge.errors import EvalError
 from agentmerge.eval.execution.isolation import Isolation, isolation
 from agentmerge.eval.execution.pool import execute
 from agentmerge.eval.execution.trial import Comparator, Executor, Limits, Trial, Verdict
 from agentmerge.eval.stdio.mbpp import Converted, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 LIMITS = Limits(memory_mb=256, processes=16, file_mb=4)
@@ -74,7 +78,8 @@ ATTACKS: dict[str, tuple[str, str, set[Verdict]]] = {
     "os._exit": ("import os\nos._exit(0)", "", {"killed"}),
     "a signal": ("import posix, signal\nposix.kill(posix.getpid(), signal.SIGKILL)", "", {"killed"}),
     "its forebears": (
-        "import posix\nfor process in (1, posix.getppid()):\n    try: posix.kill(process, 9)\n    except OSError: pass\nprint(1)",
+        "import posix\nfor process in (1, posix.getppid()):\n"
+        "    try: posix.kill(process, 9)\n    except OSError: pass\nprint(1)",
         "1",
         {"passed", "killed"},
     ),
@@ -103,7 +108,9 @@ def executor(request: pytest.FixtureRequest) -> Executor:
 
 
 def run(trials: dict[str, Trial], within: Isolation | None = None, limits: Limits = LIMITS) -> dict[str, Verdict]:
-    done = execute(trials.values(), limits, allowed=True, within=within, children=2)
+    # Where a user's processes are counted together, one program's bomb would be another one's lack of threads.
+    children = 1 if within and within.kind == "limits" else 2
+    done = execute(trials.values(), limits, allowed=True, within=within, children=children)
     return {name: done.verdicts[trial.key(limits)] for name, trial in trials.items()}
 
 
@@ -121,12 +128,14 @@ def descendants() -> set[int]:
     return found - {os.getpid()}
 
 
-@pytest.mark.parametrize("kind", ["namespaces", "limits"])
+@pytest.mark.parametrize("kind", ["namespaces", "bubblewrap", "limits"])
 def test_attacks_get_their_verdict_and_the_parent_is_unharmed(
     executor: Executor, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "namespaces" and isolation().kind != "namespaces":
-        pytest.skip("this system makes no namespaces for this user")
+    try:
+        within = isolation(kind)  # type: ignore[arg-type]
+    except EvalError as error:
+        pytest.skip(str(error))
     if kind == "limits" and os.geteuid() == 0 and not _readable(sys.base_prefix):
         pytest.skip("programs get another user than root, who can't read this interpreter")
     monkeypatch.setenv("SECRET_TOKEN", "told to nobody")
@@ -135,7 +144,7 @@ def test_attacks_get_their_verdict_and_the_parent_is_unharmed(
     trials = {
         name: Trial(code, "read\n", expected, 1.0, executor, "cure") for name, (code, expected, _) in ATTACKS.items()
     }
-    found = run(trials, isolation(kind))  # type: ignore[arg-type]
+    found = run(trials, within)
     assert {name: verdict for name, verdict in found.items() if verdict not in ATTACKS[name][2]} == {}
     assert descendants() == before
     assert (dict(os.environ), Path.cwd(), (tmp_path / "kept").read_text()) == (environment, folder, "kept")
@@ -225,11 +234,12 @@ def test_the_gold_programs_of_mbpp_pass(executor: Executor, mbpp: Converted) -> 
     Task 123 needs more than its second, so all have more here.
     """
     comparator: Comparator = "lcb" if executor == "lcb" else "cure"
+    tasks = mbpp.tasks if executor == "lcb" else mbpp.tasks[::3]
     assert len(mbpp.tasks) == 499
     assert mbpp.skipped.keys() == {"367"}
     trials = {
         f"{task['id']} {number}": Trial(task["solution"], *test, 60.0, executor, comparator)
-        for task in mbpp.tasks
+        for task in tasks
         for number, test in enumerate(zip(task["test_input"], task["test_output"], strict=True))
     }
     found = run(trials, limits=Limits())
