@@ -1,9 +1,7 @@
-"""Programs that attack: each gets its verdict, and who started it is unharmed. And MBPP's gold programs."""
+"""Programs that attack: each gets its verdict, and who started it is unharmed."""
 
 from __future__ import annotations
 
-import ast
-import json
 import os
 import socket
 import subprocess
@@ -16,15 +14,13 @@ import pytest
 from agentmerge.errors import EvalError
 from agentmerge.eval.execution.isolation import Isolation, isolation
 from agentmerge.eval.execution.pool import execute
-from agentmerge.eval.execution.trial import Comparator, Executor, Limits, Trial, Verdict
-from agentmerge.eval.stdio.mbpp import Converted, convert
+from agentmerge.eval.execution.trial import Executor, Limits, Trial, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 LIMITS = Limits(memory_mb=256, processes=16, file_mb=4)
-MBPP = Path(__file__).parents[2] / "../shared/data/mbpp_test.jsonl"
 
 ATTACKS: dict[str, tuple[str, str, set[Verdict]]] = {
     "200 KB": ("print('x' * 200_000)", "x" * 200_000, {"passed"}),
@@ -219,49 +215,3 @@ with Verdicts(Path({str(tmp_path)!r})) as stored:
         os.sched_yield()
     assert not any(Path(f"/proc/{child}").exists() for child in children)
     assert len(stored.read_bytes().splitlines()) == 20, "they are not run again"
-
-
-@pytest.fixture(scope="module")
-def mbpp() -> Converted:
-    if not MBPP.is_file():
-        pytest.skip("no ../shared/data/mbpp_test.jsonl beside this checkout")
-    return convert([json.loads(line) for line in MBPP.read_text().splitlines()])
-
-
-def test_the_gold_programs_of_mbpp_pass(executor: Executor, mbpp: Converted) -> None:
-    """All but task 367, whose tests build a tree of the task's own class: it can't be written to standard input.
-
-    Task 123 needs more than its second, so all have more here.
-    """
-    comparator: Comparator = "lcb" if executor == "lcb" else "cure"
-    tasks = mbpp.tasks if executor == "lcb" else mbpp.tasks[::3]
-    assert len(mbpp.tasks) == 499
-    assert mbpp.skipped.keys() == {"367"}
-    trials = {
-        f"{task['id']} {number}": Trial(task["solution"], *test, 60.0, executor, comparator)
-        for task in tasks
-        for number, test in enumerate(zip(task["test_input"], task["test_output"], strict=True))
-    }
-    found = run(trials, limits=Limits())
-    assert {name for name, verdict in found.items() if verdict != "passed"} == set()
-
-
-class Mutated(ast.NodeTransformer):
-    """A function that returns something else: every value that it returns is a text that no test expects."""
-
-    def visit_Return(self, node: ast.Return) -> ast.Return:
-        return ast.Return(ast.Constant("mutated"))
-
-
-def test_mutated_programs_fail_every_test(mbpp: Converted) -> None:
-    trials: dict[str, Trial] = {}
-    for task in mbpp.tasks[::4]:
-        tree = ast.parse(task["solution"])
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef) and node.name not in ("plain", "literal", "_number"):
-                Mutated().visit(node)
-        code = ast.unparse(ast.fix_missing_locations(tree))
-        for number, test in enumerate(zip(task["test_input"], task["test_output"], strict=True)):
-            trials[f"{task['id']} {number}"] = Trial(code, *test, 5.0, "script", "cure")
-    found = run(trials, limits=Limits())
-    assert {name for name, verdict in found.items() if verdict == "passed"} == set()
