@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 SUITES = {
     "bfcl": ("bfcl", "Bfcl"),
+    "ifeval": ("ifeval", "Ifeval"),
+    "gsm8k": ("gsm8k", "Gsm8k"),
+    "math500": ("math500", "Math500"),
     "code": ("code", "Code"),
     "tiny": ("tiny", "Tiny"),
     "jsonl": ("jsonl", "JsonLines"),
