@@ -130,9 +130,9 @@ def test_what_is_missing_is_said_before_anything_is_asked(tmp_path: Path, monkey
         evaluate("m", [Job(found)], Scripted(answer), tmp_path / "out")
     text = str(caught.value)
     for part in (
-        "holds no MBPP.json, expected JSON lines with question, test_input",
-        "from CURE's data set MBPP (Gen-Verse/MBPP, test)",
-        "holds no Own.json",
+        "holds no MBPP.json, Own.json, expected JSON lines with question, test_input",
+        "from CURE's data sets of these names (Gen-Verse)",
+        "--set code.sets=A,B",
         "leave to do so. Read docs/evaluation.md on what keeps them in, then add --allow-code-execution.",
         "pip install --no-deps nvidia-livecodebench==26.3",
         "code.best_of: (4, 5) of 4 programs and 4 unit tests, expected 1 to 4 and 1 to 4",

@@ -8,6 +8,7 @@ import signal
 import sys
 import types
 import typing
+from importlib import import_module
 from math import ceil
 from typing import Any
 
@@ -18,9 +19,7 @@ _CODES = {-1: "timeout", -2: "wrong", -3: "timeout", -4: "error"}
 
 def livecodebench() -> Any:
     """Livecodebench's `testing_util`; of the package nothing else is used, and that needs numpy and tqdm alone."""
-    from livecodebench.evaluation import testing_util
-
-    return testing_util
+    return import_module("livecodebench.evaluation.testing_util")
 
 
 def prepared() -> None:

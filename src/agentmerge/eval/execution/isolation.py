@@ -68,12 +68,14 @@ def isolation(wish: Wish = "auto") -> Isolation:
 
 def _candidates() -> list[Isolation]:
     """From the strictest to none; a container may forbid to mount /proc."""
-    found = []
+    found: list[Isolation] = []
     root, unshare, bwrap = os.geteuid() == 0, shutil.which("unshare"), shutil.which("bwrap")
     if unshare:
-        for user in ((), _OF_A_USER) if root else (_OF_A_USER,):
-            for proc in (("--mount-proc",), ()):
-                found.append(Isolation("namespaces", (unshare, *user, *_ALL, *proc, "--"), mounts=True))
+        user = () if root else _OF_A_USER
+        found += [
+            Isolation("namespaces", (unshare, *user, *_ALL, *proc, "--"), mounts=True)
+            for proc in (("--mount-proc",), ())
+        ]
     if bwrap and not root:
         found.append(Isolation("bubblewrap", _bubblewrap(bwrap)))
     return [*found, Isolation("limits")]

@@ -7,28 +7,25 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
-
 from agentmerge.errors import EvalError, Problem, Where
-from agentmerge.eval.cure.prompts import STOP, Style, ask_case, ask_program
-from agentmerge.eval.cure.tables import Skip, cells
+from agentmerge.eval.cure.prompts import ask_case, ask_program
 from agentmerge.eval.cure.tasks import FIELDS, CodeTask
-from agentmerge.eval.cure.texts import case_of, program_of
 from agentmerge.eval.data import Hub, Need
-from agentmerge.eval.execution.isolation import Wish, isolation
+from agentmerge.eval.execution.isolation import isolation
 from agentmerge.eval.execution.pool import REFUSED, execute
 from agentmerge.eval.execution.store import Verdicts
-from agentmerge.eval.execution.trial import Comparator, Executor, Limits, Trial, Verdict
-from agentmerge.eval.suite import Cell, Column, Item, SampledSettings, Suite
+from agentmerge.eval.suite import Cell, Column, Item, Suite
+from agentmerge.eval.suites.code_settings import SETS, CodeSettings
+from agentmerge.eval.suites.code_trials import Asked
 from agentmerge.eval.versions import version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from agentmerge.eval.execution.trial import Verdict
     from agentmerge.eval.request import JSON
     from agentmerge.eval.suite import Conversation
 
-SETS = ("LiveBench", "LiveCodeBench", "MBPP", "CodeContests", "CodeForces")
 HARNESS = "nvidia-livecodebench"
 INSTALL = "pip install numpy tqdm, then pip install --no-deps nvidia-livecodebench==26.3."
 _METRICS = {
@@ -39,48 +36,6 @@ _METRICS = {
     "p_01": "wrong programs pass right generated tests",
     "p_00": "wrong programs pass wrong generated tests",
 }
-
-
-class CodeSettings(SampledSettings):
-    """Of the suite `code`."""
-
-    max_tokens: int = Field(default=10_000, ge=1)
-    """New tokens after which an answer is cut off."""
-    sets: tuple[str, ...] = SETS
-    """Which of them; each is a file, NAME.json."""
-    programs: int = Field(default=4, ge=1)
-    """Sampled for every task; CURE's k_code."""
-    cases: int = Field(default=4, ge=0)
-    """Unit tests sampled for every task; CURE's k_case. 0 leaves best of n out."""
-    best_of: tuple[tuple[int, int], ...] = ((4, 4),)
-    """Programs and generated tests that the best one is chosen among and by."""
-    max_tests: int | None = Field(default=8, ge=1)
-    """True tests of a task that count, the first ones; null takes all."""
-    examples: int = Field(default=0, ge=0)
-    """Tests that the prompt for a unit test shows; 0 is CURE's no_example."""
-    prompt: Style = "cure"
-    """cure: CURE's raw text; chat: its words in the model's own chat template."""
-    stop: tuple[str, ...] = STOP
-    """Texts before which an answer ends."""
-    skip: Skip = "cure"
-    """Tasks of which no generated test can be read: cure counts them for nothing, never counts them."""
-    executor: Executor = "lcb"
-    """lcb: livecodebench's; script: the program runs as __main__, as CURE does."""
-    comparator: Comparator = "cure"
-    """cure: outputs are equal but for whitespace; lcb: line by line, numbers as decimals."""
-    time_factor: float = Field(default=1.0, gt=0)
-    """What a task's time limit is multiplied by, on a slow machine."""
-    memory_mb: int = Limits.model_fields["memory_mb"].default
-    """MiB that a program may take."""
-    processes: int = Limits.model_fields["processes"].default
-    """Processes and threads of a program, itself among them."""
-    isolation: Wish = "auto"
-    """auto takes the first that works of namespaces, bubblewrap and limits; another one must work."""
-
-    @property
-    def limits(self) -> Limits:
-        """Of every program."""
-        return Limits(memory_mb=self.memory_mb, processes=self.processes)
 
 
 class Code(Suite):
@@ -123,7 +78,7 @@ class Code(Suite):
 
     def requires(self) -> list[Problem]:
         """Data, leave to run programs, the harness where it is used, and the isolation where one is asked for."""
-        problems = super().requires() + self._impossible()
+        problems = self._missing() + self._impossible()
         if not self.given.allow_code_execution:
             problems.append(REFUSED)
         if self.settings.executor == "lcb" and not (find_spec("livecodebench") and find_spec("tqdm")):
@@ -162,7 +117,7 @@ class Code(Suite):
 
     def score_all(self, items: Sequence[Item], outputs: Sequence[JSON]) -> list[dict[str, Cell]]:
         """Run every program on every test of its task; verdicts that the folder holds are not asked for again."""
-        asked = [_Asked(self.settings, item, output) for item, output in zip(items, outputs, strict=True)]
+        asked = [Asked(self.settings, item, output) for item, output in zip(items, outputs, strict=True)]
         with nullcontext() if self.folder is None else Verdicts(self.folder) as stored:
             done = execute(
                 (trial for one in asked for trial in one.trials()),
@@ -204,6 +159,21 @@ class Code(Suite):
         """What kept the programs in, and how they ended."""
         return self._facts
 
+    def _missing(self) -> list[Problem]:
+        """The sets that are not there, as one problem."""
+        lacking = [need for need in self.needs() if need.path(self.given) is None]
+        if len(lacking) < 2:
+            return [problem for need in lacking for problem in need.missing(self.given)]
+        folder, names = self.given.data_dir, ", ".join(need.name for need in lacking)
+        return [
+            Problem(
+                f"code: {folder} holds no {names}" if folder else f"code: needs {names}, and no --data-dir is given",
+                expected=f"JSON lines with {', '.join(FIELDS)}, from CURE's data sets of these names (Gen-Verse)",
+                todo="Put them there, or run `agentmerge eval fetch code --data-dir DIR` where the hub can be reached, "
+                "or take some sets alone by --set code.sets=A,B.",
+            )
+        ]
+
     def _impossible(self) -> list[Problem]:
         """Settings that do not fit each other."""
         settings, where = self.settings, Where(path="code.best_of")
@@ -216,53 +186,6 @@ class Code(Suite):
             for a, b in (settings.best_of if settings.cases else ())
             if not (1 <= a <= settings.programs and 1 <= b <= settings.cases)
         ]
-
-
-class _Asked:
-    """One item, what was answered, and the trials that come of it."""
-
-    def __init__(self, settings: CodeSettings, item: Item, output: JSON) -> None:
-        self._settings, self._task = settings, CodeTask.load(item.data, item.id)
-        self._programs = [program_of(text) for text in output["programs"]]
-        self._cases = [case for case in map(case_of, output["cases"]) if case is not None]
-
-    @property
-    def _tests(self) -> tuple[tuple[str, str], ...]:
-        return self._task.tests[: self._settings.max_tests]
-
-    @property
-    def _counts(self) -> bool:
-        """Whether the task counts for something, whatever its programs do."""
-        skipped = self._settings.skip == "cure" and self._settings.cases > 0 and not self._cases
-        return bool(self._tests) and not skipped
-
-    def trials(self) -> Iterator[Trial]:
-        """Every program on every test."""
-        for program in self._programs if self._counts else ():
-            if program is not None:
-                for test in (*self._tests, *self._cases):
-                    yield self._trial(program, test)
-
-    def cells(self, verdicts: Mapping[str, Verdict]) -> dict[str, Cell]:
-        """What the verdicts are worth; an answer without a program passes nothing."""
-        if not self._counts:
-            return {}
-        tests, cases = (
-            [[self._passes(program, test, verdicts) for test in tests] for program in self._programs]
-            for tests in (self._tests, self._cases)
-        )
-        settings = self._settings
-        return cells(tests, cases, settings.best_of, asked_for_cases=settings.cases > 0, skip=settings.skip)
-
-    def _passes(self, program: str | None, test: tuple[str, str], verdicts: Mapping[str, Verdict]) -> bool:
-        if program is None:
-            return False
-        return verdicts[self._trial(program, test).key(self._settings.limits)] == "passed"
-
-    def _trial(self, program: str, test: tuple[str, str]) -> Trial:
-        settings = self._settings
-        seconds = self._task.seconds * settings.time_factor
-        return Trial(program, *test, seconds, settings.executor, settings.comparator)
 
 
 def _counts(verdicts: Mapping[str, Verdict]) -> dict[str, int]:
