@@ -32,17 +32,20 @@ def seal(scratch: str, size_mb: int, needed: list[str]) -> bool:
     Args:
         scratch: a folder that is there.
         size_mb: most MiB that it takes.
-        needed: paths that stay visible; of `hidden` folders nothing else does.
+        needed: paths that stay visible; of `hidden` folders nothing else does, nor /proc where it tells of processes
+            of others.
 
     Returns:
         Whether it could be done; it takes Linux 5.12 and a mount namespace of one's own.
     """
     folders = hidden(needed)
     kept = [(path, os.open(path, os.O_PATH)) for path in within([*needed, scratch], folders)]
-    covered = all(_cover(folder, "size=1m,mode=0755") for folder in folders)
-    shown = all(_show(path, source) for path, source in kept)
+    covered = [folder for folder in folders if _cover(folder, "size=1m,mode=0755")]
+    shown = [_show(path, source) for path, source in kept if within([path], covered)]
+    own = os.readlink("/proc/self") == str(os.getpid()) or _cover("/proc", "size=4k,mode=0555")
     emptied = _cover(scratch, f"size={size_mb}m,mode=0755")
-    return covered and shown and emptied and _set("/", _AT_RECURSIVE, _RDONLY, 0) and _set(scratch, 0, 0, _RDONLY)
+    done = covered == folders and all(shown) and own and emptied
+    return _set("/", _AT_RECURSIVE, _RDONLY, 0) and _set(scratch, 0, 0, _RDONLY) and done
 
 
 def hidden(needed: list[str]) -> list[str]:
