@@ -14,7 +14,7 @@ import pytest
 from agentmerge.errors import EvalError
 from agentmerge.eval.execution.isolation import Isolation, isolation
 from agentmerge.eval.execution.pool import execute
-from agentmerge.eval.execution.trial import Executor, Limits, Trial, Verdict
+from agentmerge.eval.execution.trial import Comparator, Executor, Limits, Trial, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,3 +215,47 @@ with Verdicts(Path({str(tmp_path)!r})) as stored:
         os.sched_yield()
     assert not any(Path(f"/proc/{child}").exists() for child in children)
     assert len(stored.read_bytes().splitlines()) == 20, "they are not run again"
+
+
+OUTPUTS = [
+    "",
+    "\n",
+    "1",
+    "1.0",
+    "1e0",
+    " 1 ",
+    "1 2",
+    "1  2",
+    "1\n2",
+    "1\n\n2",
+    "a b",
+    "a  b",
+    "a\nb",
+    "nan",
+    "inf",
+    "1 a",
+    "1.0 a",
+]
+
+
+@pytest.mark.parametrize("comparator", ["lcb", "cure"])
+def test_both_executors_take_the_same_outputs_for_equal(comparator: Comparator) -> None:
+    pytest.importorskip("livecodebench", reason="pip install --no-deps nvidia-livecodebench==26.3")
+    pairs = [(printed, expected) for printed in OUTPUTS for expected in OUTPUTS[::2]]
+    trials = {
+        f"{executor} {printed!r} {expected!r}": Trial(f"print({printed!r})", "", expected, 5.0, executor, comparator)
+        for executor in ("lcb", "script")
+        for printed, expected in pairs
+    }
+    found = run(trials)
+    of_lcb, of_script = (
+        {pair: found[f"{name} {pair[0]!r} {pair[1]!r}"] for pair in pairs} for name in ("lcb", "script")
+    )
+    assert of_lcb == of_script
+    assert {*of_lcb.values()} == {"passed", "wrong"}
+
+
+def test_livecodebench_makes_a_function_of_a_program_so_global_fails_there(executor: Executor) -> None:
+    code = "count = 0\ndef add():\n    global count\n    count += 1\nadd()\nprint(count)"
+    trials = {"global": Trial(code, "", "1", 2.0, executor)}
+    assert run(trials) == {"global": "passed" if executor == "script" else "error"}

@@ -117,9 +117,9 @@ def test_mutants_fail_just_where_their_asserts_do(rows: dict[str, dict[str, Any]
             continue
         for number, test in enumerate(pairs_of(task)):
             name = f"{task['id']} {number}"
-            by_output[name] = Trial(task["solution"].replace(code, mutant), *test, 5.0, "script", "cure")
+            by_output[name] = Trial(task["solution"].replace(code, mutant), *test, 2.0, "script", "cure")
             asserted = f"{mutant}\n\n{rows[task['id']]['test_list'][number].strip()}\nprint('right')"
-            by_assert[name] = Trial(asserted, "", "right", 5.0, "script")
+            by_assert[name] = Trial(asserted, "", "right", 2.0, "script")
     printed, asserted_ = run(by_output), run(by_assert)
     differ = {name for name in printed if (printed[name] == "passed") != (asserted_[name] == "passed")}
     assert differ == set()
@@ -136,5 +136,5 @@ def test_programs_that_return_something_else_fail_every_test(rows: dict[str, dic
                 node.value = ast.Constant("something else")
         text = task["solution"].replace(code, ast.unparse(ast.fix_missing_locations(tree)))
         for number, test in enumerate(pairs_of(task)):
-            trials[f"{task['id']} {number}"] = Trial(text, *test, 5.0, "script", "cure")
+            trials[f"{task['id']} {number}"] = Trial(text, *test, 2.0, "script", "cure")
     assert {name for name, verdict in run(trials).items() if verdict == "passed"} == set()

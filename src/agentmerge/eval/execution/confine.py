@@ -42,7 +42,7 @@ def seal(scratch: str, size_mb: int, needed: list[str]) -> bool:
     kept = [(path, os.open(path, os.O_PATH)) for path in within([*needed, scratch], folders)]
     covered = [folder for folder in folders if _cover(folder, "size=1m,mode=0755")]
     shown = [_show(path, source) for path, source in kept if within([path], covered)]
-    own = os.readlink("/proc/self") == str(os.getpid()) or _cover("/proc", "size=4k,mode=0555")
+    own = Path("/proc/self").readlink() == Path(str(os.getpid())) or _cover("/proc", "size=4k,mode=0555")
     emptied = _cover(scratch, f"size={size_mb}m,mode=0755")
     done = covered == folders and all(shown) and own and emptied
     return _set("/", _AT_RECURSIVE, _RDONLY, 0) and _set(scratch, 0, 0, _RDONLY) and done
