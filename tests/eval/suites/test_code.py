@@ -10,10 +10,12 @@ import pytest
 
 from agentmerge.errors import EvalError
 from agentmerge.eval.execution import pool
+from agentmerge.eval.fetch import fetch
 from agentmerge.eval.generators.replay import Scripted
 from agentmerge.eval.run import Job, evaluate
 from agentmerge.eval.suite import Given
 from agentmerge.eval.suites.code import Code
+from agentmerge.eval.suites.code_settings import SETS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +57,7 @@ def answer(request: Request) -> str:
 def data(tmp_path: Path) -> Path:
     rows = [{**row, "example_input": [], "example_output": [], "test_time_limit": 5} for row in TASKS]
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "Own.json").write_text(json.dumps(rows))
+    (tmp_path / "data" / "Own.json").write_text(json.dumps(rows, indent=2))
     return tmp_path / "data"
 
 
@@ -139,6 +141,16 @@ def test_what_is_missing_is_said_before_anything_is_asked(tmp_path: Path, monkey
     ):
         assert part in text
     assert not (tmp_path / "out").exists()
+
+
+def test_the_sets_are_fetched_as_the_json_lists_that_they_are(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr("agentmerge.eval.fetch._file", lambda hub: asked.append(hub) or data / "Own.json")
+    files = fetch("code", Given(tmp_path / "fetched"))
+    assert [(file.name, file.items) for file in files] == [(f"{name}.json", 4) for name in SETS]
+    assert (asked[2].repository, asked[2].file) == ("Gen-Verse/MBPP", "test/MBPP.json")
 
 
 @pytest.mark.parametrize(
