@@ -1,0 +1,101 @@
+"""Samples of a wanted number of tokens: how many documents, and which ones."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from agentmerge.errors import EvalError
+from agentmerge.eval.memory.documents import Pool, Question, context_of, drawn, shuffled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentmerge.eval.tokenizer import TextTokenizer
+
+SHORTEST = 0.98
+"""Of the wanted tokens, that a sample has at least."""
+MARGIN = 0.997
+"""Of the wanted tokens, that a sample is filled with: the rest is for what a sample's seams differ by."""
+
+
+def costs_of(pool: Pool, tokenizer: TextTokenizer) -> list[int]:
+    """Tokens of each document with its number and the empty line after it."""
+    return tokenizer.counts([f"Document 100:\n{document}\n\n" for document in pool.documents])
+
+
+class Filler:
+    """Fills the samples of one length with documents, up to a number of tokens.
+
+    RULER finds one number of documents for all samples of a length, in steps of ten; so its samples are up to a fifth
+    too short at 8K. Here each sample is filled by itself, document by document, and the last ones are those that fit.
+    """
+
+    def __init__(self, pool: Pool, costs: Sequence[int], tokenizer: TextTokenizer) -> None:
+        self._pool, self._costs, self._tokenizer = pool, costs, tokenizer
+        self._share: float | None = None
+
+    def fill(self, question: Question, room: int, seed: str) -> list[int]:
+        """Documents that have between 98 % of `room` and `room` tokens together, written as one context.
+
+        A document's tokens are counted once, by itself. What the seams between documents change is measured on the
+        first sample, and the others are taken to be like it.
+
+        Args:
+            question: its own documents are among them, those of its article before any others.
+            room: tokens.
+            seed: names the draw.
+
+        Returns:
+            Places in the pool, in the order that they stand in.
+
+        Raises:
+            EvalError: the pool has too few documents, or none that fit.
+        """
+        if self._share is None:
+            places = self._filled(question, room, seed)
+            context = context_of(self._pool.documents[place] for place in places)
+            self._share = self._cost(places) / self._tokenizer.count(context)
+        return self._filled(question, room, seed)
+
+    def _filled(self, question: Question, room: int, seed: str) -> list[int]:
+        budget = int(room * (self._share or 1.0) * MARGIN)
+        chosen = self._chosen(question, budget, seed)
+        if not SHORTEST / MARGIN * budget <= self._cost(chosen) <= budget:
+            raise self._impossible(self._cost(chosen), room)
+        return shuffled(chosen)
+
+    def _cost(self, places: list[int]) -> int:
+        return sum(self._costs[place] for place in places)
+
+    def _chosen(self, question: Question, budget: int, seed: str) -> list[int]:
+        rng = random.Random(f"{seed} order")
+        own, near = list(question.own), list(question.near)
+        rng.shuffle(near)
+        others = drawn(self._pool, question, len(self._pool.documents), seed)[len(own) + len(near) :]
+        left = budget - self._cost(own)
+        chosen, spared = list(own), list[int]()
+        for place in [*near, *others]:
+            if self._costs[place] <= left and not spared:
+                chosen.append(place)
+                left -= self._costs[place]
+            else:
+                spared.append(place)
+        return chosen + self._fitting(spared, left)
+
+    def _fitting(self, spared: list[int], left: int) -> list[int]:
+        """Of documents that were not taken, the largest that fits, again and again."""
+        by_cost = sorted((self._costs[place], place) for place in spared)
+        found = []
+        while at := bisect_right(by_cost, (left, len(self._costs))):
+            cost, place = by_cost.pop(at - 1)
+            found.append(place)
+            left -= cost
+        return found
+
+    def _impossible(self, had: int, room: int) -> EvalError:
+        found = f"{len(self._pool.documents):,} documents make a context of {had:,} tokens"
+        return EvalError(
+            found, expected=f"{SHORTEST:.0%} of {room:,} or more, and no more", todo="Leave this length out."
+        )
