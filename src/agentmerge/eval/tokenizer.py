@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import EvalError, Problem, Where
+from agentmerge.eval.data import sha256_of
+from agentmerge.eval.suite import DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +51,11 @@ class TextTokenizer:
     def folder(self) -> Path:
         """Where it lies."""
         return self.file.parent
+
+    @property
+    def data_file(self) -> DataFile:
+        """What the record says of it."""
+        return DataFile(self.file.name, f"the tokenizer in {self.folder.name}", sha256_of(self.file), 1)
 
     def count(self, text: str) -> int:
         """How many tokens a text has, without special tokens of a beginning or end."""
@@ -94,7 +101,7 @@ class TextTokenizer:
             raise EvalError(f"{self.folder}: no chat template", where=where)
         plain = [{"role": message.role, "content": message.content} for message in messages]
         try:
-            return (
+            return str(
                 _environment()
                 .from_string(self._template)
                 .render(messages=plain, add_generation_prompt=True, tools=None, documents=None, **self._special_tokens)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import cache, cached_property
-from hashlib import file_digest
 from typing import TYPE_CHECKING
 
 from agentmerge.errors import Problem, Where
+from agentmerge.eval.data import sha256_of
 from agentmerge.eval.memory.documents import HOTPOTQA_FORM, SQUAD_FORM, Pool, context_of, read_hotpotqa, read_squad
 from agentmerge.eval.memory.lengths import Filler, costs_of
 from agentmerge.eval.memory.samples import READY_FORM, by_count, by_tokens, questions_of, ready_items
@@ -173,5 +173,4 @@ class Data:
     def _file(self, name: str, origin: str, items: int) -> DataFile:
         path = self._path(name)
         assert path is not None
-        with path.open("rb") as file:
-            return DataFile(name, origin, file_digest(file, "sha256").hexdigest(), items)
+        return DataFile(name, origin, sha256_of(path), items)

@@ -10,7 +10,7 @@ from agentmerge.errors import EvalError
 from agentmerge.eval.memory.documents import Pool, Question, context_of, drawn, shuffled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from agentmerge.eval.tokenizer import TextTokenizer
 
@@ -66,33 +66,46 @@ class Filler:
             raise self._impossible(self._cost(chosen), room)
         return shuffled(chosen)
 
-    def _cost(self, places: list[int]) -> int:
+    def _cost(self, places: Iterable[int]) -> int:
         return sum(self._costs[place] for place in places)
 
     def _chosen(self, question: Question, budget: int, seed: str) -> list[int]:
+        """The question's own documents, then as many of the others in a drawn order as fit, then what fits best."""
         rng = random.Random(f"{seed} order")
-        own, near = list(question.own), list(question.near)
+        near = list(question.near)
         rng.shuffle(near)
-        others = drawn(self._pool, question, len(self._pool.documents), seed)[len(own) + len(near) :]
-        left = budget - self._cost(own)
-        chosen, spared = list(own), list[int]()
-        for place in [*near, *others]:
-            if self._costs[place] <= left and not spared:
-                chosen.append(place)
-                left -= self._costs[place]
-            else:
-                spared.append(place)
-        return chosen + self._fitting(spared, left)
+        given = len(question.own) + len(near)
+        others = drawn(self._pool, question, len(self._pool.documents), seed)[given:]
+        chosen, left = list(question.own), budget - self._cost(question.own)
+        spared = [*near, *others]
+        while spared and self._costs[spared[0]] <= left:
+            left -= self._costs[spared[0]]
+            chosen.append(spared.pop(0))
+        fixed = given if len(chosen) > given else len(question.own)
+        return self._fitted(chosen, spared, left, fixed)
 
-    def _fitting(self, spared: list[int], left: int) -> list[int]:
-        """Of documents that were not taken, the largest that fits, again and again."""
+    def _fitted(self, chosen: list[int], spared: list[int], left: int, fixed: int) -> list[int]:
+        """Add the largest spared document that fits, again and again; then change one chosen for a larger spared one.
+
+        Args:
+            chosen: documents, of which the first `fixed` stay.
+            spared: those that are not taken.
+            left: tokens that are free.
+            fixed: the question's own, and those of its article where there are others.
+        """
         by_cost = sorted((self._costs[place], place) for place in spared)
-        found = []
         while at := bisect_right(by_cost, (left, len(self._costs))):
             cost, place = by_cost.pop(at - 1)
-            found.append(place)
+            chosen.append(place)
             left -= cost
-        return found
+        changes = [(0, 0, -1)]
+        for number in range(fixed, len(chosen)):
+            cost = self._costs[chosen[number]]
+            if at := bisect_right(by_cost, (cost + left, len(self._costs))):
+                larger, place = by_cost[at - 1]
+                changes.append((larger - cost, number, place))
+        gain, number, place = max(changes)
+        return chosen[:number] + [place] + chosen[number + 1 :] if gain > 0 else chosen
 
     def _impossible(self, had: int, room: int) -> EvalError:
         found = f"{len(self._pool.documents):,} documents make a context of {had:,} tokens"

@@ -8,11 +8,11 @@ import shutil
 from array import array
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import file_digest
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import EvalError, Problem, Where, shown
+from agentmerge.eval.data import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,8 +67,7 @@ class Bm25:
     @cached_property
     def sha256(self) -> str:
         """Of the corpus."""
-        with self.corpus.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
+        return sha256_of(self.corpus)
 
     @property
     def size(self) -> int:

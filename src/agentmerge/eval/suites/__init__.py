@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from agentmerge.eval.suite import Suite
 
 SUITES = {
+    "memory": ("memory", "Memory"),
+    "search": ("search", "Search"),
     "tiny": ("tiny", "Tiny"),
     "jsonl": ("jsonl", "JsonLines"),
 }

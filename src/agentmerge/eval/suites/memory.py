@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from hashlib import file_digest
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -13,21 +12,22 @@ from pydantic import Field
 from agentmerge.eval.memory import scoring
 from agentmerge.eval.memory.data import HOTPOTQA, SQUAD, Data, Length
 from agentmerge.eval.memory.loop import DIRECT, direct, recurrent
-from agentmerge.eval.request import JSON, Sampling
-from agentmerge.eval.suite import Cell, Column, Conversation, DataFile, Item, Suite
+from agentmerge.eval.suite import Cell, Column, DataFile, Item, SampledSettings, Suite
 from agentmerge.eval.tokenizer import TextTokenizer
-from agentmerge.frozen import Settings
+from agentmerge.eval.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agentmerge.errors import Problem
+    from agentmerge.eval.request import JSON
+    from agentmerge.eval.suite import Conversation
 
 HOTPOTQA_LABELS = {50: "7K", 100: "14K", 200: "28K", 400: "56K", 800: "112K", 1600: "224K", 3200: "448K", 6400: "896K"}
 """About how many tokens so many documents have, as the paper's table 9 calls them."""
 
 
-class MemorySettings(Settings):
+class MemorySettings(SampledSettings):
     """Every choice of the suite `memory`."""
 
     hotpotqa: tuple[int, ...] = tuple(HOTPOTQA_LABELS)
@@ -36,7 +36,7 @@ class MemorySettings(Settings):
     """Tokens of a sample, a length each."""
     samples: int = Field(default=128, ge=1)
     """Questions of a length, where samples are made here."""
-    seed: int = 42
+    data_seed: int = 42
     """Which questions are asked, and which documents are put beside theirs."""
     reading: Literal["recurrent", "recurrent-boxed", "direct"] = "recurrent"
     """Section by section with a memory, or all at once."""
@@ -47,7 +47,9 @@ class MemorySettings(Settings):
     max_tokens: int = Field(default=1024, ge=1)
     """New tokens of each memory and of the answer."""
     temperature: float = Field(default=0.7, ge=0)
+    """Of every step."""
     top_p: float = Field(default=0.95, gt=0, le=1)
+    """Of every step."""
     tokenizer: str = ""
     """A folder with tokenizer.json that texts are cut by; "" takes the model's."""
     scoring: Literal["memagent", "strict"] = "memagent"
@@ -59,7 +61,9 @@ class Memory(Suite):
 
     name = "memory"
     domain = "memory"
-    Settings = MemorySettings
+    settings_type = MemorySettings
+    settings: MemorySettings
+
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {},
         "memagent": {},
@@ -67,7 +71,6 @@ class Memory(Suite):
         "direct": {"reading": "direct", "max_tokens": 10_000, "context": 120_000},
         "strict": {"scoring": "strict"},
     }
-    settings: MemorySettings
 
     def requires(self) -> list[Problem]:
         """The tokenizer, and for every length its own file or the one that it is made from."""
@@ -79,9 +82,8 @@ class Memory(Suite):
 
     def converse(self, item: Item) -> Conversation:
         """By MemAgent's loop, or in one message."""
-        problem, settings = item.data["problem"], self.settings
-        sampling = Sampling(max_tokens=settings.max_tokens, temperature=settings.temperature, top_p=settings.top_p)
-        if settings.reading == "direct":
+        problem, sampling = item.data["problem"], self.settings.sampling()
+        if self.settings.reading == "direct":
             prompt = DIRECT.format(context=self._data.context(item).strip(), problem=problem)
             return direct(self._shortened(prompt), sampling)
         return recurrent(problem, self._sections(item), sampling, self._ending)
@@ -104,16 +106,11 @@ class Memory(Suite):
 
     def data_files(self) -> list[DataFile]:
         """What the samples came from, and the tokenizer."""
-        path = self._tokenizer.file
-        with path.open("rb") as file:
-            sha256 = file_digest(file, "sha256").hexdigest()
-        return [*self._data.files(), DataFile(path.name, f"tokenizer, {path.parent.name}", sha256, 1)]
+        return [*self._data.files(), self._tokenizer.data_file]
 
     def versions(self) -> dict[str, str]:
         """Of the library that cuts texts."""
-        from importlib.metadata import version
-
-        return {"tokenizers": version("tokenizers")}
+        return {"tokenizers": version_of("tokenizers") or ""}
 
     @property
     def _lengths(self) -> tuple[Length, ...]:
@@ -131,7 +128,7 @@ class Memory(Suite):
     @cached_property
     def _data(self) -> Data:
         settings = self.settings
-        return Data(self.given.data_dir, self._lengths, settings.samples, settings.seed, self._tokenizer)
+        return Data(self.given.data_dir, self._lengths, settings.samples, settings.data_seed, self._tokenizer)
 
     @property
     def _ending(self) -> scoring.Ending:

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from functools import cached_property
-from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from agentmerge.eval.request import JSON, Message, Request, Sampling
-from agentmerge.eval.suite import Cell, Column, Conversation, DataFile, Item, Suite
 from pydantic import Field
 
 from agentmerge.errors import Problem
+from agentmerge.eval.data import sha256_of
+from agentmerge.eval.request import Message, Request
 from agentmerge.eval.search import scoring
 from agentmerge.eval.search.bm25 import Bm25
-from agentmerge.eval.search.endpoint import Dialect, Endpoint
+from agentmerge.eval.search.server import Dialect, SearchServer
 from agentmerge.eval.search.loop import STOPS, Turn, prompt_of, search_loop
 from agentmerge.eval.search.questions import ORIGIN, path_of, problems, read_questions
+from agentmerge.eval.suite import Cell, Column, DataFile, Item, SampledSettings, Suite
 from agentmerge.eval.tokenizer import TextTokenizer
-from agentmerge.frozen import Settings
+from agentmerge.eval.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agentmerge.eval.request import JSON
     from agentmerge.eval.search.retriever import Retriever
+    from agentmerge.eval.suite import Conversation
 
 LABELS = {"nq": "NQ", "2wikimultihopqa": "2Wiki"}
 CORPUS = "corpus.jsonl"
 
 
-class SearchSettings(Settings):
+class SearchSettings(SampledSettings):
     """Every choice of the suite `search`."""
 
     sets: tuple[str, ...] = tuple(LABELS)
@@ -44,7 +46,7 @@ class SearchSettings(Settings):
     max_tokens: int = Field(default=1024, ge=1)
     """New tokens of a turn."""
     temperature: float = Field(default=0.7, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Of every turn."""
     corpus: str = ""
     """JSON lines that BM25 searches; "" is corpus.jsonl in the data folder or in its folder "search"."""
     index: str = ""
@@ -70,14 +72,15 @@ class Search(Suite):
 
     name = "search"
     domain = "search"
-    Settings = SearchSettings
+    settings_type = SearchSettings
+    settings: SearchSettings
+
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {},
         "zerosearch": {},
         "exact": {"scoring": "exact"},
         "chat": {"style": "chat"},
     }
-    settings: SearchSettings
 
     def requires(self) -> list[Problem]:
         """Questions, a corpus or a server, and with `continue` a tokenizer."""
@@ -127,29 +130,27 @@ class Search(Suite):
 
     def data_files(self) -> list[DataFile]:
         """Questions, the corpus or server, and the tokenizer."""
-        found = [_file(path, ORIGIN, len(read_questions(path, name))) for name, path in self._paths.items()]
+        found = [
+            DataFile(path.name, ORIGIN, sha256_of(path), len(read_questions(path, name)))
+            for name, path in self._paths.items()
+        ]
         if self.settings.endpoint:
             found.append(DataFile(self.settings.endpoint, f"a server, asked as {self.settings.dialect} does", "", 0))
         else:
             corpus = Bm25(self._corpus, None, self.settings.k1, self.settings.b)
             found.append(DataFile(self._corpus.name, "corpus", corpus.sha256, corpus.size))
         if self.settings.style == "continue":
-            found.append(_file(self._tokenizer.file, f"tokenizer, {self._tokenizer.folder.name}", 1))
+            found.append(self._tokenizer.data_file)
         return found
 
     def versions(self) -> dict[str, str]:
         """Of the library that searches."""
-        from importlib.metadata import version
-
-        return {} if self.settings.endpoint else {"bm25s": version("bm25s")}
+        return {} if self.settings.endpoint else {"bm25s": version_of("bm25s") or ""}
 
     def _request(self, head: str, told: Sequence[Turn]) -> Request:
-        settings = self.settings
-        sampling = Sampling(
-            max_tokens=settings.max_tokens, temperature=settings.temperature, top_p=settings.top_p, stop=STOPS
-        )
+        sampling = self.settings.sampling(STOPS)
         user = Message("user", head)
-        if settings.style == "chat":
+        if self.settings.style == "chat":
             turns = [(Message("assistant", turn.written), Message("user", turn.read.strip())) for turn in told]
             return Request((user, *(message for turn in turns for message in turn)), None, sampling)
         begin = self._tokenizer.chat([user]) if self._tokenizer.has_chat_template else head
@@ -159,7 +160,7 @@ class Search(Suite):
     def _retriever(self) -> Retriever:
         settings = self.settings
         if settings.endpoint:
-            return Endpoint(settings.endpoint, settings.dialect, settings.timeout)
+            return SearchServer(settings.endpoint, settings.dialect, settings.timeout)
         return Bm25(self._corpus, Path(settings.index) if settings.index else None, settings.k1, settings.b)
 
     @property
@@ -183,8 +184,3 @@ class Search(Suite):
     @cached_property
     def _tokenizer(self) -> TextTokenizer:
         return TextTokenizer(Path(self._tokenizer_folder or ""))
-
-
-def _file(path: Path, origin: str, items: int) -> DataFile:
-    with path.open("rb") as file:
-        return DataFile(path.name, origin, file_digest(file, "sha256").hexdigest(), items)

@@ -21,7 +21,7 @@ TRIES = 3
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class SearchServer:
     """Asks a server by POST."""
 
     url: str
