@@ -105,7 +105,7 @@ class Filler:
                 larger, place = by_cost[at - 1]
                 changes.append((larger - cost, number, place))
         gain, number, place = max(changes)
-        return chosen[:number] + [place] + chosen[number + 1 :] if gain > 0 else chosen
+        return [*chosen[:number], place, *chosen[number + 1 :]] if gain > 0 else chosen
 
     def _impossible(self, had: int, room: int) -> EvalError:
         found = f"{len(self._pool.documents):,} documents make a context of {had:,} tokens"

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Literal
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from agentmerge.errors import EvalError, Where, shown
@@ -42,6 +42,8 @@ class SearchServer:
                 return self._texts(self._ask(query, count))[:count]
             except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
                 failure = error
+                if isinstance(error, HTTPError):
+                    error.close()
             if tried + 1 < TRIES:
                 sleep(self.pause * 2**tried)
         reason = failure.reason if isinstance(failure, URLError) else failure
