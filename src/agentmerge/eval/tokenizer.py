@@ -32,7 +32,7 @@ class TextTokenizer:
         """Why there is none for a suite: nothing was given, no such file, or the library is missing."""
         from importlib.util import find_spec
 
-        todo = f"Name the folder of the model's {FILE} with --tokenizer or --set {suite}.tokenizer=FOLDER."
+        todo = f"A MODEL that is a folder brings its own; else name a folder with {FILE} by --tokenizer."
         if find_spec("tokenizers") is None:
             return [Problem("The library tokenizers is missing", todo="pip install tokenizers.")]
         if not given:

@@ -201,14 +201,13 @@ def test_what_is_missing_is_told_with_its_origin_and_layout(suite: Callable[...,
     assert "eval_qa_1_1200.json" in problem.todo
     assert suite(squad=[]).requires() == []
     (folder,) = Memory.make("paper", Given(None, "any")).requires()
-    assert folder.todo == "Name it with --data-dir."
+    assert folder.found == "memory: no --data-dir is given"
     with pytest.raises(EvalError, match=r"memory\.sections: unknown field"):
         suite(sections=3)
 
 
 def test_the_record_names_what_was_read(suite: Callable[..., Suite], data_dir: Path) -> None:
-    (data_dir / "memory").mkdir()
-    ready = data_dir / "memory" / "eval_40.json"
+    ready = data_dir / "eval_40.json"
     ready.write_text(
         '[{"context": "The code of town1 is 7919.", "input": "What is the code of town1?", "answers": ["7919"]}]'
     )
@@ -220,3 +219,11 @@ def test_the_record_names_what_was_read(suite: Callable[..., Suite], data_dir: P
     ]
     assert all(len(file.sha256) == 64 for file in memory.data_files()[:2])
     assert [item.group for item in memory.items()] == ["hotpotqa-40"] + ["squad-1200"] * 5
+
+
+def test_fetching_knows_memagents_files() -> None:
+    needs = {need.name: need.hub for need in Memory.make().needs()}
+    assert list(needs)[:2] == ["eval_50.json", "eval_100.json"]
+    assert needs["eval_6400.json"] is not None
+    assert needs["eval_6400.json"].repository == "BytedTsinghua-SIA/hotpotqa"
+    assert needs["eval_qa_1_8192.json"] is None

@@ -41,8 +41,7 @@ def test_a_single_right_answer_is_one(tmp_path: Path) -> None:
 
 
 def test_a_file_of_many_sets_gives_the_wanted_one(tmp_path: Path) -> None:
-    (tmp_path / "search").mkdir()
-    path = tmp_path / "search" / "test.jsonl"
+    path = tmp_path / "zerosearch_test.jsonl"
     rows = [
         {"question": f"q{n}", "answers": ["x"], "data_source": name} for n, name in enumerate(("nq", "popqa", "nq"))
     ]
@@ -77,12 +76,14 @@ def test_another_layout_is_told_with_the_one_that_is_expected(tmp_path: Path, li
 
 
 def test_parquet_without_its_library_says_what_to_convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "search").mkdir()
-    (tmp_path / "search" / "test.parquet").write_bytes(b"PAR1")
+    (tmp_path / "zerosearch_test.parquet").write_bytes(b"PAR1")
     monkeypatch.setattr("agentmerge.eval.search.questions.find_spec", lambda name: None)
     (problem,) = problems(tmp_path, "nq")
     assert "pip install pyarrow" in problem.todo
-    assert 'pandas.read_parquet("test.parquet").to_json("test.jsonl", orient="records", lines=True)' in problem.todo
+    assert (
+        'pandas.read_parquet("zerosearch_test.parquet").to_json("zerosearch_test.jsonl", orient="records", lines=True)'
+        in problem.todo
+    )
 
 
 def test_everything_that_is_missing_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +97,7 @@ def test_everything_that_is_missing_is_told_at_once(tmp_path: Path, monkeypatch:
     assert found[3] == "search: searching a local corpus needs bm25s"
     server = Search.make("chat", Given(tmp_path), endpoint="http://127.0.0.1:1").requires()
     assert len(server) == 2
-    assert [problem.found for problem in Search.make("chat").requires()] == ["search: no data folder"]
+    assert [problem.found for problem in Search.make("chat").requires()] == ["search: no --data-dir is given"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from agentmerge.errors import Problem, Where
-from agentmerge.eval.data import sha256_of
+from agentmerge.eval.data import Hub, Need, sha256_of
 from agentmerge.eval.memory.documents import HOTPOTQA_FORM, SQUAD_FORM, Pool, context_of, read_hotpotqa, read_squad
 from agentmerge.eval.memory.lengths import Filler, costs_of
 from agentmerge.eval.memory.samples import READY_FORM, by_count, by_tokens, questions_of, ready_items
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from agentmerge.eval.suite import Item
     from agentmerge.eval.tokenizer import TextTokenizer
 
-READY_ORIGIN = "https://huggingface.co/datasets/BytedTsinghua-SIA/hotpotqa"
+READY = "BytedTsinghua-SIA/hotpotqa"
+READY_ORIGIN = f"https://huggingface.co/datasets/{READY}"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ class Length:
         """The file of MemAgent's samples."""
         return self.source.ready.format(size=self.size)
 
+    @property
+    def need(self) -> Need:
+        """That file, to be fetched; the hub is known to have those of HotpotQA."""
+        hub = Hub(READY, file=self.ready) if self.source is HOTPOTQA else None
+        return Need("memory", self.ready, READY_ORIGIN, ("context", "input"), hub)
+
 
 class Data:
     """All samples of a run; their contexts are put together one by one, since all at once are gigabytes."""
@@ -83,7 +90,7 @@ class Data:
         """Nothing is read yet.
 
         Args:
-            folder: what --data-dir names; the files lie in it or in its folder "memory".
+            folder: what --data-dir names.
             lengths: to be made.
             samples: of each length, where they are made here.
             seed: of the questions, and of the documents beside theirs.
@@ -95,7 +102,7 @@ class Data:
     def problems(self) -> list[Problem]:
         """A data folder that isn't named, and dev files that are needed and not there."""
         if self._folder is None:
-            return [Problem("memory: no data folder", todo="Name it with --data-dir.")]
+            return [Problem("memory: no --data-dir is given", todo="Give the folder of the data files.")]
         needed = dict.fromkeys(length.source for length in self._lengths if not self._path(length.ready))
         return [self._missing(source) for source in needed if not self._path(source.file)]
 
@@ -154,8 +161,8 @@ class Data:
         return sorted(random.Random(self._seed).sample(range(total), min(self._samples, total)))
 
     def _path(self, name: str) -> Path | None:
-        assert self._folder is not None
-        return next((path for path in (self._folder / name, self._folder / "memory" / name) if path.is_file()), None)
+        path = None if self._folder is None else self._folder / name
+        return path if path is not None and path.is_file() else None
 
     def _missing(self, source: Source) -> Problem:
         ready = ", ".join(length.ready for length in self._lengths if length.source is source)

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentmerge.errors import EvalError, Problem, Where, shown
+from agentmerge.eval.data import Hub, Need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from agentmerge.eval.request import JSON
 
 FORM = '{"question": ..., "golden_answers": [...]}, and "data_source": name where a file holds several sets'
-ORIGIN = "https://huggingface.co/datasets/sunhaonlp/ZeroSearch_dataset"
+HUB = "sunhaonlp/ZeroSearch_dataset"
+ORIGIN = f"https://huggingface.co/datasets/{HUB}"
+NEED = Need("search", "zerosearch_test.jsonl", ORIGIN, ("question", "data_source"), Hub(HUB))
 KINDS = (".jsonl", ".parquet")
-TOGETHER = "test"
-"""The name of ZeroSearch's file of all sets."""
+TOGETHER = "zerosearch_test"
+"""What ZeroSearch's file of all sets, test.parquet on the hub, is called in a data folder."""
 
 
 class Asked(NamedTuple):
@@ -30,18 +33,19 @@ class Asked(NamedTuple):
 
 
 def path_of(folder: Path, name: str) -> Path | None:
-    """The file of a set: NAME.jsonl or NAME.parquet, else ZeroSearch's test file, in `folder` or in its "search"."""
-    places = (folder / "search", folder)
-    files = [place / f"{name}{kind}" for place in places for kind in KINDS]
-    together = [folder / "search" / f"{TOGETHER}{kind}" for kind in KINDS]
-    return next((file for file in [*files, *together] if file.is_file()), None)
+    """The file of a set: NAME.jsonl or NAME.parquet, else ZeroSearch's file of all sets."""
+    files = [folder / f"{stem}{kind}" for stem in (name, TOGETHER) for kind in KINDS]
+    return next((file for file in files if file.is_file()), None)
 
 
 def problems(folder: Path, name: str) -> list[Problem]:
     """Why the questions of a set can't be read: no file, or no library for it."""
     path = path_of(folder, name)
     if path is None:
-        todo = f"Put {name}.jsonl there, or {TOGETHER}.parquet of {ORIGIN} into {folder / 'search'}."
+        todo = (
+            f"Put {name}.jsonl there, or test.parquet of {ORIGIN} as {TOGETHER}.parquet; `agentmerge eval fetch search "
+            "--data-dir DIR` does so where the hub can be reached."
+        )
         where = Where(path=str(folder))
         return [Problem(f"search: no questions of '{name}' in {folder}", expected=FORM, todo=todo, where=where)]
     if path.suffix == ".parquet" and find_spec("pyarrow") is None:

@@ -17,9 +17,10 @@ from agentmerge.eval.tokenizer import TextTokenizer
 from agentmerge.eval.versions import version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agentmerge.errors import Problem
+    from agentmerge.eval.data import Need
     from agentmerge.eval.request import JSON
     from agentmerge.eval.suite import Conversation
 
@@ -72,6 +73,10 @@ class Memory(Suite):
         "strict": {"scoring": "strict"},
     }
 
+    def needs(self) -> Sequence[Need]:
+        """MemAgent's own samples; each length can do without."""
+        return [length.need for length in self._lengths]
+
     def requires(self) -> list[Problem]:
         """The tokenizer, and for every length its own file or the one that it is made from."""
         return [*TextTokenizer.problems(self._tokenizer_folder, self.name), *self._data.problems()]
@@ -110,7 +115,8 @@ class Memory(Suite):
 
     def versions(self) -> dict[str, str]:
         """Of the library that cuts texts."""
-        return {"tokenizers": version_of("tokenizers") or ""}
+        version = version_of("tokenizers")
+        return {"tokenizers": version} if version else {}
 
     @property
     def _lengths(self) -> tuple[Length, ...]:

@@ -13,9 +13,9 @@ from agentmerge.eval.data import sha256_of
 from agentmerge.eval.request import Message, Request
 from agentmerge.eval.search import scoring
 from agentmerge.eval.search.bm25 import Bm25
-from agentmerge.eval.search.server import Dialect, SearchServer
 from agentmerge.eval.search.loop import STOPS, Turn, prompt_of, search_loop
-from agentmerge.eval.search.questions import ORIGIN, path_of, problems, read_questions
+from agentmerge.eval.search.questions import NEED, ORIGIN, path_of, problems, read_questions
+from agentmerge.eval.search.server import Dialect, SearchServer
 from agentmerge.eval.suite import Cell, Column, DataFile, Item, SampledSettings, Suite
 from agentmerge.eval.tokenizer import TextTokenizer
 from agentmerge.eval.versions import version_of
@@ -23,6 +23,7 @@ from agentmerge.eval.versions import version_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agentmerge.eval.data import Need
     from agentmerge.eval.request import JSON
     from agentmerge.eval.search.retriever import Retriever
     from agentmerge.eval.suite import Conversation
@@ -48,7 +49,7 @@ class SearchSettings(SampledSettings):
     temperature: float = Field(default=0.7, ge=0)
     """Of every turn."""
     corpus: str = ""
-    """JSON lines that BM25 searches; "" is corpus.jsonl in the data folder or in its folder "search"."""
+    """JSON lines that BM25 searches; "" is corpus.jsonl in the data folder."""
     index: str = ""
     """A folder that BM25's index is kept in; "" builds it in memory."""
     k1: float = Field(default=0.9, ge=0)
@@ -82,11 +83,15 @@ class Search(Suite):
         "chat": {"style": "chat"},
     }
 
+    def needs(self) -> Sequence[Need]:
+        """ZeroSearch's questions; a set in a file of its own does as well."""
+        return (NEED,)
+
     def requires(self) -> list[Problem]:
         """Questions, a corpus or a server, and with `continue` a tokenizer."""
         lacking = [] if self.settings.style == "chat" else TextTokenizer.problems(self._tokenizer_folder, self.name)
         if self.given.data_dir is None:
-            return [*lacking, Problem("search: no data folder", todo="Name it with --data-dir.")]
+            return [*lacking, Problem("search: no --data-dir is given", todo="Give the folder of the data files.")]
         lacking += [found for name in self.settings.sets for found in problems(self.given.data_dir, name)]
         return lacking if self.settings.endpoint else [*lacking, *Bm25.problems(self._corpus)]
 
@@ -145,7 +150,8 @@ class Search(Suite):
 
     def versions(self) -> dict[str, str]:
         """Of the library that searches."""
-        return {} if self.settings.endpoint else {"bm25s": version_of("bm25s") or ""}
+        version = None if self.settings.endpoint else version_of("bm25s")
+        return {"bm25s": version} if version else {}
 
     def _request(self, head: str, told: Sequence[Turn]) -> Request:
         sampling = self.settings.sampling(STOPS)
@@ -172,10 +178,7 @@ class Search(Suite):
     @property
     def _corpus(self) -> Path:
         assert self.given.data_dir is not None
-        if self.settings.corpus:
-            return Path(self.settings.corpus)
-        inner = self.given.data_dir / "search" / CORPUS
-        return inner if inner.is_file() else self.given.data_dir / CORPUS
+        return Path(self.settings.corpus) if self.settings.corpus else self.given.data_dir / CORPUS
 
     @property
     def _tokenizer_folder(self) -> str | None:
