@@ -54,16 +54,14 @@ class Filler:
             EvalError: the pool has too few documents, or none that fit.
         """
         if self._share is None:
-            places = self._filled(question, room, seed)
+            places = self._chosen(question, int(room * MARGIN), seed)
             context = context_of(self._pool.documents[place] for place in places)
             self._share = self._cost(places) / self._tokenizer.count(context)
-        return self._filled(question, room, seed)
-
-    def _filled(self, question: Question, room: int, seed: str) -> list[int]:
-        budget = int(room * (self._share or 1.0) * MARGIN)
+        budget = int(room * MARGIN * self._share)
         chosen = self._chosen(question, budget, seed)
-        if not SHORTEST / MARGIN * budget <= self._cost(chosen) <= budget:
-            raise self._impossible(self._cost(chosen), room)
+        tokens = int(self._cost(chosen) / self._share)
+        if not SHORTEST * room <= tokens <= room:
+            raise self._impossible(tokens, room)
         return shuffled(chosen)
 
     def _cost(self, places: Iterable[int]) -> int:
@@ -108,7 +106,7 @@ class Filler:
         return [*chosen[:number], place, *chosen[number + 1 :]] if gain > 0 else chosen
 
     def _impossible(self, had: int, room: int) -> EvalError:
-        found = f"{len(self._pool.documents):,} documents make a context of {had:,} tokens"
+        found = f"of {len(self._pool.documents):,} documents a context of {had:,} tokens can be made"
         return EvalError(
             found, expected=f"{SHORTEST:.0%} of {room:,} or more, and no more", todo="Leave this length out."
         )
