@@ -42,8 +42,8 @@ def test_documents_of_the_same_article_come_first(data_dir: Path, words: TextTok
 def test_too_few_or_too_long_documents_are_told(words: TextTokenizer) -> None:
     question = Question("?", ("x",), (0,))
     short = Pool(("one two", "three four"), (question,))
-    with pytest.raises(EvalError, match="of 2 documents a context of 8 tokens can be made, expected 98% of 100 or more"):
+    with pytest.raises(EvalError, match="a context of 8 tokens can be made, expected 98% of 100"):
         Filler(short, costs_of(short, words), words).fill(question, 100, "a")
     long = Pool(("word " * 200, "three four"), (question,))
-    with pytest.raises(EvalError, match="of 2 documents a context of 20[0-9] tokens"):
+    with pytest.raises(EvalError, match=r"of 2 documents a context of 20\d tokens"):
         Filler(long, costs_of(long, words), words).fill(question, 100, "a")
