@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from agentmerge.eval.suite import Suite
 
 SUITES = {
+    "bfcl": ("bfcl", "Bfcl"),
     "memory": ("memory", "Memory"),
+    "ifeval": ("ifeval", "Ifeval"),
+    "gsm8k": ("gsm8k", "Gsm8k"),
+    "math500": ("math500", "Math500"),
     "search": ("search", "Search"),
     "tiny": ("tiny", "Tiny"),
     "jsonl": ("jsonl", "JsonLines"),
