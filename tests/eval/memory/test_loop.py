@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agentmerge.errors import EvalError
+from agentmerge.eval.fetch import fetch
 from agentmerge.eval.generators.replay import Scripted
 from agentmerge.eval.memory.loop import recurrent
 from agentmerge.eval.request import Request, Response, Sampling
@@ -18,6 +20,8 @@ from agentmerge.eval.suites.memory import Memory
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from agentmerge.eval.data import Hub
 
 SAMPLING = Sampling(max_tokens=9)
 FEW: dict[str, Any] = {"hotpotqa": [40], "squad": [1200], "samples": 5, "section": 500}
@@ -221,9 +225,24 @@ def test_the_record_names_what_was_read(suite: Callable[..., Suite], data_dir: P
     assert [item.group for item in memory.items()] == ["hotpotqa-40"] + ["squad-1200"] * 5
 
 
-def test_fetching_knows_memagents_files() -> None:
-    needs = {need.name: need.hub for need in Memory.make().needs()}
-    assert list(needs)[:2] == ["eval_50.json", "eval_100.json"]
-    assert needs["eval_6400.json"] is not None
-    assert needs["eval_6400.json"].repository == "BytedTsinghua-SIA/hotpotqa"
-    assert needs["eval_qa_1_8192.json"] is None
+def test_memagents_own_samples_are_fetched_and_fix_the_questions(
+    suite: Callable[..., Suite], data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    rows = [
+        {"context": "x", "input": f"What is the code of town{place}?", "answers": ["0"], "index": place}
+        for place in (9, 4, 30)
+    ]
+
+    def file(hub: Hub) -> Path:
+        asked.append(f"{hub.repository} {hub.file}")
+        (tmp_path / "hub.json").write_text(json.dumps(rows, indent=4))
+        return tmp_path / "hub.json"
+
+    monkeypatch.setattr("agentmerge.eval.fetch._file", file)
+    found = fetch("memory", Given(tmp_path / "fetched"))
+    assert [one.name for one in found] == [f"eval_{size}.json" for size in (50, 100, 200, 400, 800, 1600, 3200, 6400)]
+    assert asked[0] == "BytedTsinghua-SIA/hotpotqa eval_50.json"
+    (data_dir / "eval_50.json").write_bytes((tmp_path / "fetched" / "eval_50.json").read_bytes())
+    items = suite(hotpotqa=[50, 40], squad=[], samples=2).items()
+    assert [item.id for item in items] == [*(f"hotpotqa-50-{n}" for n in range(3)), "hotpotqa-40-9", "hotpotqa-40-4"]

@@ -86,6 +86,31 @@ def test_parquet_without_its_library_says_what_to_convert(tmp_path: Path, monkey
     )
 
 
+@pytest.mark.slow
+def test_parquet_is_read_as_zerosearch_has_it(tmp_path: Path) -> None:
+    pyarrow: Any = pytest.importorskip("pyarrow", reason="datasets, of the extra eval, brings it")
+    parquet: Any = pytest.importorskip("pyarrow.parquet", reason="datasets, of the extra eval, brings it")
+    rows = [
+        {
+            "id": f"t{n}",
+            "question": f"q{n}",
+            "golden_answers": ["x", "y"],
+            "data_source": name,
+            "reward_model": {"style": "rule", "ground_truth": {"target": ["x"]}},
+        }
+        for n, name in enumerate(("nq", "2wikimultihopqa", "nq"))
+    ]
+    path = tmp_path / "zerosearch_test.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    assert problems(tmp_path, "nq") == []
+    assert read_questions(path, "nq") == [Asked("t0", "q0", ("x", "y")), Asked("t2", "q2", ("x", "y"))]
+    parquet.write_table(pyarrow.Table.from_pylist(rows).drop(["golden_answers"]), path)
+    assert read_questions(path, "2wikimultihopqa") == [Asked("t1", "q1", ("x",))]
+    path.write_bytes(b"PAR1")
+    with pytest.raises(EvalError, match=r"zerosearch_test\.parquet: can't be used"):
+        read_questions(path, "nq")
+
+
 def test_everything_that_is_missing_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentmerge.eval.search.bm25.find_spec", lambda name: None)
     (tmp_path / "tokenizer.json").write_text("{}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from agentmerge.errors import Problem, Where
@@ -98,6 +98,7 @@ class Data:
         """
         self._folder, self._lengths, self._samples, self._seed = folder, lengths, samples, seed
         self._tokenizer = tokenizer
+        self._pools: dict[str, Pool] = {}
 
     def problems(self) -> list[Problem]:
         """A data folder that isn't named, and dev files that are needed and not there."""
@@ -141,11 +142,12 @@ class Data:
         filler = Filler(pool, self._costs, self._tokenizer)
         return by_tokens(pool, length.group, chosen, length.size, self._seed, filler, self._tokenizer)
 
-    @cache  # noqa: B019 - lives as long as the run
     def _pool(self, source: Source) -> Pool:
-        path = self._path(source.file)
-        assert path is not None
-        return source.read(path)
+        if source.name not in self._pools:
+            path = self._path(source.file)
+            assert path is not None
+            self._pools[source.name] = source.read(path)
+        return self._pools[source.name]
 
     @cached_property
     def _costs(self) -> list[int]:
@@ -156,7 +158,7 @@ class Data:
         for length in self._lengths:
             path = self._path(length.ready) if length.source is source else None
             if path and (asked := questions_of(path, self._pool(source))):
-                return asked
+                return asked[: self._samples]
         total = len(self._pool(source).questions)
         return sorted(random.Random(self._seed).sample(range(total), min(self._samples, total)))
 
