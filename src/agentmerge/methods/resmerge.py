@@ -106,6 +106,7 @@ class ResMerge(Spectral):
             "chance chose between their mean and their consensus there, which weighs them by their norms.",
         )
     }
+    in_words: ClassVar[str] = "by matrix: 1 / N, or inverse to the size of the agent's change"
 
     name: Literal["resmerge"] = "resmerge"
     rank_topk: int = Field(default=1, ge=0)

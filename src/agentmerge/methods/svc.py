@@ -183,7 +183,9 @@ class Svc(Wrapper):
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """What an element gets depends on its whole matrix."""
-        return Dilution.unknown(len(names), f"no multiplier in matrices; that of `{self.then.name}` elsewhere")
+        return Dilution.unknown(
+            len(names), f"no multiplier in a matrix, but one by direction; {self.then.name} elsewhere"
+        )
 
 
 def chain_of(method: MergeMethod) -> list[MergeMethod]:

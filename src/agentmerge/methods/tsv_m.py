@@ -50,6 +50,7 @@ class TsvM(Spectral):
             "public codes fill up with rounding noise, which is left out here; most of it are agents of few changes.",
         )
     }
+    in_words: ClassVar[str] = "no multiplier in a matrix: an agent's leading directions without the others'"
 
     name: Literal["tsv_m"] = "tsv_m"
     scale: float = 1.0
