@@ -165,7 +165,7 @@ def test_missing_directions_are_told_and_get_no_update(tmp_path: Path) -> None:
             assert (record.learned, warnings) == ({}, [])
             continue
         assert record.learned[name] == {"rank_deficient": {"matrices": 1, "first": {NAME: 8.0}}}
-        assert f"1 matrices have fewer directions than the method spreads its update over ({NAME})" in warnings[0]
+        assert f"1 matrix with fewer directions than the method spreads its update over ({NAME})" in warnings[0]
         assert not read_checkpoint(tmp_path / name)[NAME][8:].any()
 
 

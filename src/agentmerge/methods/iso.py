@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 DEFICIENT = {
     "rank_deficient": (
-        "{} matrices have fewer directions than the method spreads its update over",
+        "{} with fewer directions than the method spreads its update over",
         "the missing ones get no update: public codes put rounding noise there.",
     )
 }

@@ -46,7 +46,7 @@ class TsvM(Spectral):
     }
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = {
         "rank_deficient": (
-            "in {} matrices the agents have fewer directions than their share",
+            "in {} the agents have fewer directions than their share",
             "public codes fill up with rounding noise, which is left out here; most of it are agents of few changes.",
         )
     }
