@@ -240,7 +240,7 @@ def test_only_iso_cts_asks_which_side_is_the_left_one() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("shape", [(1100, 300), (300, 1100), (500, 500)])
+@pytest.mark.parametrize("shape", [(500, 160), (160, 500), (220, 220)])
 def test_a_matrix_takes_no_more_memory_than_the_plan_says(name: str, shape: tuple[int, int]) -> None:
     method, stack = METHODS[name], stack_of(vectors(shape))
     tracemalloc.start()
