@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # before numpy: threads that wait for a processor of another worker spin
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads spin: on small matrices they cost 20 times as much
 
 import pytest
 
