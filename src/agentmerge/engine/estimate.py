@@ -75,7 +75,8 @@ def memory_bytes(plan: Plan) -> int:
     """Resident memory to expect: each worker's largest block, and once the largest of what is done alone."""
     row, size = _row_bytes(plan), block_size(plan)
     alone = [
-        (job.tensor.elements * _width(job, row) + job.work.bytes) * min(1 / job.work.share, workers(plan))
+        (job.tensor.elements * _width(job, row) + job.work.bytes + job.bytes_whole)
+        * min(1 / job.work.share, workers(plan))
         for job in plan.jobs
         if job.work.share
     ]
@@ -95,7 +96,7 @@ def _width(job: Job, row: int) -> int:
 
 def _row_bytes(plan: Plan) -> int:
     """Bytes that one element takes at most in a worker's buffers: of every source, restored, and its result."""
-    stacked = (plan.family.base, *plan.family.agents.values(), *plan.importance.values())
+    stacked = (plan.family.base, *plan.family.agents.values(), *plan.beside.get("importance", {}).values())
     read = sum(max((DTYPES[s.dtype].itemsize for s in source.specs.values()), default=0) for source in stacked)
     return 4 + read + 4 * len(plan.rounding)
 

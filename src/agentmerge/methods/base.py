@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 Precision = Literal["float32", "float64"]
+Beside = Literal["importance", "grams"]
+"""What may be read beside an agent's weights, by the name of its field in a recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class Work:
     """Of the numbers that the `flop` are done with."""
     device: str = "cpu"
     """Where the `flop` are done: "cpu", or the name of an accelerator."""
+    gram: tuple[int, ...] = ()
+    """Shape of the Gram matrix of its inputs that merging it needs of every agent: [in, in], or [experts, in, in] of a
+    stack; () for none. The tensor must be seen whole then."""
     problem: Problem | None = None
     """Why it can't be done on this machine; a merge is refused before it starts."""
 
@@ -121,8 +126,8 @@ class MergeMethod(Settings, ABC):
         return self
 
     @property
-    def reads(self) -> tuple[Literal["importance"], ...]:
-        """What is read beside the weights: () or ("importance",), which is in `Stack.extra` then."""
+    def reads(self) -> tuple[Beside, ...]:
+        """What is read beside the weights: importance, which is in `Stack.extra` then; grams, see `Work.gram`."""
         return ()
 
     @property
