@@ -13,8 +13,7 @@ from agentmerge.engine import estimate
 from agentmerge.engine.estimate import RESIDENT
 from agentmerge.engine.preflight import planned
 from agentmerge.errors import RecipeError
-from agentmerge.methods import interference
-from agentmerge.methods import wudi as wudi_module
+from agentmerge.methods import interference, layers
 from agentmerge.methods.arrays import Arrays, TorchArrays, speed
 from agentmerge.methods.base import Work
 from agentmerge.methods.interference import Form, Interference, descend, solve
@@ -39,7 +38,7 @@ SHAPES = [(3, 50), (40, 7), (16, 16), (2, 9)]
 @pytest.fixture(autouse=True)
 def on_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine without a GPU, whatever this one has."""
-    monkeypatch.setattr(wudi_module, "cuda", lambda: None)
+    monkeypatch.setattr(layers, "cuda", lambda: None)
 
 
 def golden_sources(root: Path) -> Sources:
@@ -433,7 +432,7 @@ def test_slow_work_starts_when_it_is_allowed_or_a_gpu_is_fast_enough(
     class Gpu(Arrays):
         device = "cuda"
 
-    monkeypatch.setattr(wudi_module, "cuda", Gpu)
+    monkeypatch.setattr(layers, "cuda", Gpu)
     merge(tiny.recipe(method), tmp_path / "gpu")
 
 
@@ -488,7 +487,7 @@ def test_the_speed_of_this_machine_is_measured() -> None:
 @pytest.mark.slow
 def test_torch_gives_what_numpy_gives(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr(wudi_module, "cuda", lambda: TorchArrays("cpu"))
+    monkeypatch.setattr(layers, "cuda", lambda: TorchArrays("cpu"))
     expected = read_checkpoint(golden / "expected" / REFERENCE)
     for solver in ("adam", "exact"):
         results = []
