@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array
 
 SHARED = "shared"
-"""In the metadata of the files: JSON, the layers that have no matrix of their own to the one whose inputs they share."""
+"""In the files' metadata: JSON, the layers that have no matrix of their own, to the one whose inputs they share."""
 TOLERANCE = 1e-3
 """By how much of the geometric mean of their diagonal two mirrored elements may differ: products in float32 may."""
 ROWS = 512

@@ -19,6 +19,7 @@ COMMANDS = {
     "schema": "Print a JSON Schema, for editors and for checks.",
     "synth": "Write a synthetic base and agents in the shape of a real model.",
     "importance": "Measure which weights an agent's own answers depend on: the diagonal Fisher.",
+    "grams": "Measure the Gram matrices of the inputs of an agent's layers, for esm and regmean.",
     "convert": "Turn a mergekit configuration into a recipe, and say what has no equal here.",
 }
 """Every command and the first line of its docstring; it is the function of its name in the module of its name."""

@@ -67,10 +67,10 @@ def varied(plan: Plan, recipe: Recipe) -> Plan:
     """
     if recipe.method.reads != plan.recipe.method.reads:
         raise RecipeError(
-            "method: all recipes of one pass must read the same, weights alone or importance or grams too."
+            "method: all recipes of one pass must read the same beside the weights, importance, grams or nothing."
         )
     other = plan_of(recipe, plan.family, plan.beside)
-    if [job.whole for job in other.jobs] != [job.whole for job in plan.jobs]:
+    if [(job.whole, job.work.gram) for job in other.jobs] != [(job.whole, job.work.gram) for job in plan.jobs]:
         raise RecipeError(
             "method: all recipes of one pass must see the same tensors whole, found one that sees others in blocks",
             todo="Merge them one by one.",
