@@ -17,6 +17,7 @@ from agentmerge.kernels.arguments import WIDTH
 from agentmerge.methods.kernel import run, sees_whole
 from agentmerge.sources.together import read_blocks
 from agentmerge.survey.copied import Copied
+from agentmerge.survey.reported import Reported, collecting
 from agentmerge.survey.rounding import Rounding, RoundingCounts
 from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
 
@@ -166,7 +167,9 @@ def merged(
     place, itemsize = job.places[0], DTYPES[job.cast.dtype].itemsize
     phase = (place.offset + stack.block.start * itemsize) % PAGE  # whole pages of it are then whole pages of the file
     out = buffers.take(OUTPUT, job.cast.dtype, stack.base.size, phase - phase % itemsize)
-    return out, merge_stack(job.method, stack, survey, job.cast, out, after)
+    with collecting() as facts:
+        answers = merge_stack(job.method, stack, survey, job.cast, out, after)
+    return out, {**answers, Reported(): facts} if Reported() in answers else answers
 
 
 def merge_stack(
