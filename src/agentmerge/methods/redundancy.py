@@ -5,7 +5,7 @@ G[i, j] = <tau[i], tau[j]>; delta = sum over s of a[s] tau[s] is taken from ever
     G'[i, j] = G[i, j] - g[i] - g[j] + q            g = G a, q = a^T G a = norm(delta)^2
     L_O      = mean over i != j of abs(G'[i, j]) / sqrt(G'[i, i] G'[j, j])        how far from orthogonal they are
     L_R      = sqrt(q) / mean over t of sqrt(G[t, t])                             how much was taken
-    a        = argmin of L_O + alpha L_R: first of a = c / agents with one c, from 0, then of each a by itself, from there
+    a        = argmin of L_O + alpha L_R: of one c, a = c / agents, from 0; then of each a by itself, from there
 
 Both terms have kinks, so they are smoothed, abs(x) as sqrt(x^2 + d^2), and minimised by BFGS for ever smaller d. There
 are other local minima, far away, where what is left of an agent is mostly the others: the way by c keeps off them.
@@ -63,7 +63,8 @@ def loss(gram: Array, a: Array, alpha: float) -> float:
 def left(gram: Array, a: Array) -> Array:
     """G', float64 [agents, agents]: the products of what is left of the task vectors."""
     g = np.einsum("ij,j->i", gram, a)
-    return gram - g[:, None] - g + np.einsum("i,i", a, g)
+    found: Array = gram - g[:, None] - g + np.einsum("i,i", a, g)
+    return found
 
 
 def cosines(gram: Array) -> Array:
@@ -100,7 +101,8 @@ def _minimised(gram: Array, basis: Array, alpha: float, start: Array) -> Array:
             return value, np.einsum("ik,i->k", basis, gradient)
 
         place = _descended(at, place, ENOUGH * d)
-    return start + np.einsum("ik,k->i", basis, place)
+    found: Array = start + np.einsum("ik,k->i", basis, place)
+    return found
 
 
 def _descended(at: Callable[[Array], tuple[float, Array]], place: Array, enough: float) -> Array:
