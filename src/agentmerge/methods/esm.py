@@ -21,6 +21,7 @@ merges every matrix once more.
 | `task_power`, of B before pm | 0 | 2: agent t's rows times (norm tau[t] / mean over the agents)^2 |
 | `column_power`, of B before pm | 0 | 2: then each column times (its norm / mean norm of the columns)^2 |
 | `by_svd`: layers by TSV-M all the same | none | the attention output |
+| `svd_means`: TSV-M with pm(U) diag(S) pm(V)^T | yes | no: polar factors |
 | `scale_others`: what goes by TSV-M or the mean is scaled | yes | no |
 
 The ViT code's norm of tau[t] counts rows twice from the number of its samples on, where these are fewer than rows: only
@@ -42,17 +43,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from agentmerge.methods import spectra
+from agentmerge.methods import shifts, spectra
 from agentmerge.methods.esm_norms import MatrixNorms
 from agentmerge.methods.grams import gram_of, gram_shape
+from agentmerge.methods.iso import joined
 from agentmerge.methods.layers import Globs, WholeMatrices, matches
 from agentmerge.methods.spectral import ALL, place_of, takes, told_of
-from agentmerge.methods.tsv_m import TsvM
 from agentmerge.survey.reported import Reported, report
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ if TYPE_CHECKING:
     from agentmerge.methods.base import Beside, Told, Work
     from agentmerge.methods.layers import Vectors
     from agentmerge.survey.statistic import Foldable, Survey
-    from agentmerge.tensors import Array, Stack, TensorSpec
+    from agentmerge.tensors import Stack, TensorSpec
 
 VIT = {
     "scale": 2.0,
     "task_power": 2.0,
     "column_power": 2.0,
     "by_svd": ("*o_proj*", "*out_proj*"),
+    "svd_means": False,
     "scale_others": False,
 }
 MEANINGS = {
@@ -78,15 +80,6 @@ MEANINGS = {
     )
 }
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
-
-
-class Shift(NamedTuple):
-    """The leading directions of what an agent's change does to the outputs of a layer."""
-
-    directions: Any
-    """U, float64 [out, found], the k leading ones as far as there are so many."""
-    energies: Any
-    """e, float64 [found], of mean 1 over k."""
 
 
 class Esm(WholeMatrices):
@@ -113,6 +106,8 @@ class Esm(WholeMatrices):
     """Globs of linear layers that go by TSV-M, without Gram matrices."""
     matrices: Globs = ALL
     """Globs of matrices beside the linear layers, which go by TSV-M. In a stack of them, * is *expert*."""
+    svd_means: bool = True
+    """Whether TSV-M's polar factors are multiplied by their mean singular values, as pm does."""
     scale_others: bool = True
     """Whether what goes by TSV-M or the mean is multiplied by `scale`, too."""
     cut: float | None = Field(default=None, ge=0)
@@ -168,7 +163,7 @@ class Esm(WholeMatrices):
     def update(self, vectors: Vectors, arrays: Arrays) -> Any:
         """The definition of one matrix before its layer's factor, float64 [out, in]; None where nothing changed."""
         if not self.by_shift(vectors.stack.block.tensor):
-            return TsvM(scale=self.others_scale).update(vectors, arrays)
+            return self._by_svd(vectors, arrays)
         kept = vectors.shape[0] // vectors.agents
         if not len(vectors) or not kept:
             return None
@@ -177,18 +172,34 @@ class Esm(WholeMatrices):
             report("undefined", place_of(vectors.stack), left.shape[1])
         if not left.shape[1]:
             return None
-        joined = kept * len(vectors)
-        right = evened(right, min(joined, vectors.shape[1]), arrays)
-        left = evened(left, min(joined, vectors.shape[0]), arrays)
+        right = evened(right, min(kept * len(vectors), vectors.shape[1]), arrays)
+        left = evened(left, min(kept * len(vectors), vectors.shape[0]), arrays)
         return (self.scale * left) @ right
+
+    def _by_svd(self, vectors: Vectors, arrays: Arrays) -> Any:
+        """TSV-M, as in methods/tsv_m.py, with the mean singular values of its stacks."""
+        kept = min(vectors.shape) // vectors.agents
+        if not len(vectors) or not kept:
+            return None
+        parts = [spectra.leading(arrays.put(tau, "float64"), kept, arrays) for tau in vectors]
+        left, right, values = joined(parts, arrays)
+        del parts
+        turned, factor = [], self.others_scale
+        for stacked in (left, right):
+            found = spectra.polar(stacked, arrays)
+            turned.append(found.factor)
+            factor *= found.total / min(stacked.shape) if self.svd_means else 1.0
+        return (turned[0] * (factor * values)) @ turned[1].T
 
     def _stacked(self, vectors: Vectors, kept: int, arrays: Arrays) -> tuple[Any, Any]:
         """A [out, found] and B [found, in]."""
         xp, lefts, rights, sizes = arrays.xp, [], [], []
         for i, t in enumerate(vectors.changed):
             gram, tau = gram_of(vectors, t), arrays.put(vectors[i], "float64")
-            cut = rounding_of(gram) if self.cut is None else self.cut
-            shift = self.shift(tau, arrays.put(gram, "float64"), kept, cut, arrays)
+            cut = shifts.rounding_of(gram) if self.cut is None else self.cut
+            shift = shifts.leading(
+                tau, arrays.put(gram, "float64"), kept, cut=cut, exponent=self.exponent, arrays=arrays
+            )
             lefts.append(shift.directions * shift.energies)
             rights.append(lefts[-1].T @ tau)
             sizes.append(self._size(tau))
@@ -202,41 +213,17 @@ class Esm(WholeMatrices):
             right = right * (columns / (mean or 1.0)) ** self.column_power
         return xp.concatenate(lefts, 1), right
 
-    def shift(self, tau: Any, gram: Any, kept: int, cut: float, arrays: Arrays) -> Shift:
-        """The leading directions of tau C tau^T.
-
-        Args:
-            tau: float64 [out, in], not zero.
-            gram: C, float64 [in, in].
-            kept: k of the formula.
-            cut: of eigenvalues, as a share of the largest, times out.
-            arrays: the library that computes.
-        """
-        xp, (rows, columns) = arrays.xp, tau.shape
-        if outputs_are_cheaper(rows, columns):
-            system = tau @ gram @ tau.T
-            values, vectors = _eigen((system + system.T) / 2, arrays)
-        else:
-            values, vectors = _eigen(gram, arrays)
-            moved = tau @ (vectors * xp.sqrt(values))
-            values, vectors = _eigen(moved.T @ moved, arrays)
-            vectors = (moved @ vectors) / xp.sqrt(xp.where(values > 0, values, xp.ones_like(values)))
-        found = int((values[:kept] > cut * rows * values[0]).sum())
-        values, vectors = values[:found], vectors[:, :found]
-        energies = (values / (float(values.sum()) / kept or 1.0)) ** self.exponent
-        return Shift(vectors, energies / (float(energies.sum()) / kept or 1.0))
-
     def matrix_flop(self, rows: int, columns: int, agents: int) -> float:
         """The directions of every agent, two polar factors, the product of both."""
         joined = rows // agents * agents
-        per = min(_output_flop(rows, columns), _input_flop(rows, columns)) + 2.0 * rows * columns * (joined / agents)
+        per = shifts.flop(rows, columns) + 2.0 * rows * columns * (joined / agents)
         polar = spectra.polar_flop(rows, joined) + spectra.polar_flop(joined, columns) if joined else 0.0
         return agents * per + polar + 2.0 * rows * columns * joined
 
     def matrix_bytes(self, rows: int, columns: int, agents: int) -> int:
         """Both stacks twice, a task vector and its Gram matrix, the result; what eigenvectors take."""
         joined = max(rows // agents * agents, 1)
-        side = rows if outputs_are_cheaper(rows, columns) else columns
+        side = rows if shifts.outputs_are_cheaper(rows, columns) else columns
         directions = 6 * side**2 + columns**2 + 2 * rows * columns
         polar = max(spectra.eigen_bytes(rows, joined), spectra.eigen_bytes(joined, columns))
         return 8 * (2 * joined * (rows + columns) + rows * columns) + max(8 * directions, polar)
@@ -258,31 +245,6 @@ def evened(matrix: Any, count: int, arrays: Arrays) -> Any:
 def kind_of(tensor: TensorSpec) -> str:
     """What the same matrices of all layers have in common: the name without its numbers."""
     return NUMBER.sub("*", tensor.name)
-
-
-def rounding_of(gram: Array) -> float:
-    """How much an element may be off by how it is stored."""
-    return 2.0**-52 if gram.dtype == np.float64 else 2.0**-23
-
-
-def outputs_are_cheaper(rows: int, columns: int) -> bool:
-    """Whether the eigenvectors of tau C tau^T take less than those of L^T tau^T tau L and of C."""
-    return _output_flop(rows, columns) <= _input_flop(rows, columns)
-
-
-def _output_flop(rows: int, columns: int) -> float:
-    return 2.0 * rows * columns**2 + 2.0 * rows**2 * columns + spectra.EIGH * rows**3
-
-
-def _input_flop(rows: int, columns: int) -> float:
-    return 6.0 * rows * columns**2 + 2 * spectra.EIGH * columns**3
-
-
-def _eigen(system: Any, arrays: Arrays) -> tuple[Any, Any]:
-    """Eigenvalues, largest first and none below 0, and vectors of a symmetric matrix."""
-    xp = arrays.xp
-    values, vectors = xp.linalg.eigh(system)
-    return xp.flip(xp.where(values > 0, values, xp.zeros_like(values)), (0,)), xp.flip(vectors, (1,))
 
 
 def _means(norms: Mapping[str, float]) -> dict[str, float]:
