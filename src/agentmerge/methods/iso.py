@@ -1,8 +1,8 @@
 """Isotropic merging: the sum of the task vectors with all its singular values made equal.
 
 "No Task Left Behind: Isotropic Model Merging with Common and Task-Specific Subspaces",
-https://arxiv.org/abs/2502.04959. For each matrix, n its smaller side, D = sum of tau[t] = U S V^T, polar(U V^T-like
-stacks) as in methods/spectra.py:
+https://arxiv.org/abs/2502.04959. For each matrix, n its smaller side, D = sum of tau[t] = U S V^T, polar(U S V^T) =
+U V^T:
 
     iso_c     M = scale * mean(S) * U V^T
     iso_cts   k = int(n * common_space_fraction);  d = round((n - k) / T), half to even;  k = n - T d
@@ -11,8 +11,8 @@ stacks) as in methods/spectra.py:
               U = [U_1 .. U_T, U_c];  S and V alike;   M = scale * mean(S) * polar(U) polar(V)^T
     merged    = base + M;   every other tensor: the mean of the agents
 
-No singular value decomposition: Gram matrices, their eigenvectors, polar factors, in float64; on a GPU the polar factors
-by Newton-Schulz. Against a float64 decomposition the golden set differs by 1e-11. A matrix of rank r < n has no polar
+No singular value decomposition: Gram matrices and their eigenvectors in float64; on a GPU polar factors by
+Newton-Schulz. Against a float64 decomposition the golden set differs by 1e-11. A matrix of rank r < n has no polar
 factor in its null space: there public codes return rounding noise of size mean(S), and here it is 0, which the record
 tells; mean(S) divides by n all the same. A weight multiplies tau before everything else. Between transposed matrices
 iso_c makes no difference; iso_cts does (`transposed`).
@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from agentmerge.methods import spectra
-from agentmerge.methods.layers import Globs
 from agentmerge.methods.spectral import Spectral, report_rank
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from agentmerge.methods.layers import Vectors
     from agentmerge.methods.spectra import Factors
 
-TEXT_PROJECTION = ("*text_projection*",)
 DEFICIENT = {
     "rank_deficient": (
         "{} matrices have fewer directions than the method spreads its update over",
@@ -60,8 +58,6 @@ class IsoC(Spectral):
     name: Literal["iso_c"] = "iso_c"
     scale: float = 1.0
     """Multiplies the update of the matrices."""
-    excluded: Globs = TEXT_PROJECTION
-    """Globs, in small letters, of matrices that are merged as the other tensors are."""
 
     def update(self, vectors: Vectors, arrays: Arrays) -> Any:
         """The definition of one matrix, float64 [out, in]."""
@@ -96,8 +92,6 @@ class IsoCts(Spectral):
     """Multiplies the update of the matrices."""
     common_space_fraction: float = Field(default=0.8, ge=0, le=1)
     """Share of the directions that the sum gets; the agents divide the rest."""
-    excluded: Globs = TEXT_PROJECTION
-    """Globs, in small letters, of matrices that are merged as the other tensors are."""
 
     def update(self, vectors: Vectors, arrays: Arrays) -> Any:
         """The definition of one matrix, float64 [out, in]."""

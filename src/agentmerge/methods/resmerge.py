@@ -27,7 +27,7 @@ of a matrix are three tables [T, T] and the leading pairs, in float64:
     r[t] = sqrt(N[t,t]);   h = head_ratio_budget * g * norm A / (T * norm(mean of H))
 
 A tail of N[t,t] <= 1e-12 G[t,t] counts as nothing; the public code, in float32, scales up its rounding. The leading
-pair is found by Golub-Kahan-Lanczos (methods/spectra.py); a tie s[k] = s[k + 1] leaves it undefined. With rank_topk 0
+pair is found by Golub-Kahan-Lanczos (methods/lanczos.py); a tie s[k] = s[k + 1] leaves it undefined. With rank_topk 0
 nothing is a head: a weighting alone, which keeps sparse updates sparse and costs no more than reading. That is not the
 paper's, but the cheap variant of it. One agent gives A = R, C = budget * norm R * H / norm H: not the agent. A weight
 multiplies tau before everything else; in the consensus it changes mean r alone.
@@ -45,8 +45,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from agentmerge.methods import spectra
-from agentmerge.methods.layers import Globs
+from agentmerge.methods import lanczos, spectra
+from agentmerge.methods.layers import Globs  # noqa: TC001 - pydantic reads the annotation
 from agentmerge.methods.spectral import Spectral, place_of
 from agentmerge.survey.reported import report
 
@@ -135,19 +135,19 @@ class ResMerge(Spectral):
 
     def _head(self, tau: Any, arrays: Arrays) -> Factors:
         if self.rank_topk:
-            return spectra.first(arrays.put(tau, "float64"), self.rank_topk, arrays)
+            return lanczos.first(arrays.put(tau, "float64"), self.rank_topk, arrays)
         rows, columns = tau.shape
         return spectra.Factors(*(arrays.put(np.zeros(shape), "float64") for shape in ((rows, 0), 0, (columns, 0))))
 
     def matrix_flop(self, rows: int, columns: int, agents: int) -> float:
         """The leading pairs, and what is element by element."""
-        pairs = agents * spectra.first_flop(rows, columns) if self.rank_topk else 0.0
+        pairs = agents * lanczos.first_flop(rows, columns) if self.rank_topk else 0.0
         return pairs + rows * columns * agents * (agents + 1.0 + 4.0 * self.rank_topk * agents)
 
     def matrix_bytes(self, rows: int, columns: int, agents: int) -> int:
         """The task vectors in float32, one in float64 or the result, and what finds a leading pair."""
         matrix = 4 * agents * rows * columns + 8 * (2 * rows * columns + min(spectra.BLOCK, rows * columns))
-        return matrix + (spectra.first_bytes(rows, columns) if self.rank_topk else 0)
+        return matrix + (lanczos.first_bytes(rows, columns) if self.rank_topk else 0)
 
 
 def tables_of(taus: Sequence[Any], heads: Sequence[Factors], vectors: Vectors, arrays: Arrays) -> Tables:
@@ -201,11 +201,11 @@ def shares(tables: Tables, betas: tuple[float, float], budget: float) -> Shares:
     if above <= 0:
         tails, length = np.full(agents, 1 / agents), sqrt(max(between.sum(), 0)) / agents
     else:
-        norm_q = sqrt(cosines.sum())
-        c = min(norm_q / agents, 1.0)
+        c = min(sqrt(cosines.sum()) / agents, 1.0)
         beta = betas[1] - (betas[1] - betas[0]) * ((s + 1) / 2 + (c + 1) / 2) / 2
         length = c**beta * float(r.mean())
-        tails = np.where(none, 0, length / ((norm_q + TINY) * (r + TINY)))
+        q = r / (r + TINY)
+        tails = np.where(none, 0, length / ((sqrt(q @ cosines @ q) + TINY) * (r + TINY)))
     mean_head = sqrt(max(tables.heads.sum(), 0)) / agents
     allowed = budget * agreement(tables.heads) * length if min(length, mean_head) > TINY else 0.0
     return Shares(tails, allowed / (agents * mean_head) if allowed else 0.0, above, above > 0)

@@ -4,7 +4,6 @@ Of a matrix A [m, n] with singular triples (s[r], u[r], v[r]), s[1] the largest,
 side:
 
     leading k   v from the eigenvectors of A^T A (or u from those of A A^T), the other side by u = A v / s
-    first k     the same k from the Krylov space of one fixed vector, where k is small (Golub-Kahan-Lanczos)
     polar       sum of u[r] v[r]^T = A (A^T A)^(-1/2), or by Newton-Schulz, which is products alone, on a GPU
 
 Squaring halves the digits of small singular values: what is below sqrt(side * 2^-52) of the largest, 1e-7 at 64 and
@@ -20,27 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from agentmerge.methods import sparse
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from agentmerge.methods.arrays import Arrays
-    from agentmerge.tensors import Array
 
 EPS = 2.0**-52
 EIGH = 18.0
 """What eigenvalues and vectors of [n, n] take, in n^3 FLOP of a product of matrices: measured with LAPACK."""
-STEPS = 120.0
-"""Products with a vector from either side that Lanczos takes for a leading pair, about, where nothing sticks out."""
 NEWTON_STEPS = 45
 """Of Newton-Schulz at most: each multiplies what is small by 1.5, so 1.5^45 is about 1 / the smallest that counts."""
-ALL = 128
-"""Up to this side all eigenvectors are as cheap as the first few."""
-GRAM = 4096
-"""Up to this side the Gram matrix is cheaper than reading the matrix twice in every step of Lanczos."""
-TOLERANCE = 1e-9
-"""Of a leading pair: norm(A^T u - s v) as a share of the largest s."""
 BLOCK = 1 << 22
 """Elements that are computed at a time where a whole matrix more would be held otherwise."""
 
@@ -107,10 +93,10 @@ def leading(matrix: Any, count: int, arrays: Arrays, of: Eigen | None = None) ->
         of: of its `gram`, where that is known already.
     """
     found = of or eigen(gram(matrix, arrays), arrays)
-    return _other_side(matrix, found.values[:count], found.vectors[:, :count], arrays)
+    return other_side(matrix, found.values[:count], found.vectors[:, :count], arrays)
 
 
-def _other_side(matrix: Any, squares: Any, vectors: Any, arrays: Arrays) -> Factors:
+def other_side(matrix: Any, squares: Any, vectors: Any, arrays: Arrays) -> Factors:
     """Triples from the eigenvectors of the smaller side's Gram matrix."""
     xp = arrays.xp
     values = xp.sqrt(squares)
@@ -177,116 +163,6 @@ def _there(array: Any) -> dict[str, Any]:
     return {} if isinstance(array, np.ndarray) else {"device": array.device}
 
 
-def first(matrix: Any, count: int, arrays: Arrays, tolerance: float = TOLERANCE) -> Factors:
-    """The `count` leading triples of a matrix [m, n], float64, where they are few: the rest is not computed.
-
-    Of a tie between the last of them and the next one, either may come.
-    """
-    side = min(matrix.shape)
-    count = min(count, side)
-    if side <= ALL or 8 * count >= side:
-        return leading(matrix, count, arrays)
-    if side > GRAM and not _is_sparse(matrix):
-        return golub_kahan(matrix, count, arrays, tolerance) or leading(matrix, count, arrays)
-    system = gram(matrix, arrays)
-    found = golub_kahan(system, count, arrays, tolerance)
-    if found is None:
-        return leading(matrix, count, arrays, eigen(system, arrays))
-    squares = arrays.xp.where(found.values > side * EPS * found.values[0], found.values, 0 * found.values)
-    return _other_side(matrix, squares, found.right, arrays)
-
-
-def _is_sparse(matrix: Any) -> bool:
-    return isinstance(matrix, np.ndarray) and sparse.is_sparse(matrix)
-
-
-def golub_kahan(matrix: Any, count: int, arrays: Arrays, tolerance: float = TOLERANCE) -> Factors | None:
-    """The `count` leading triples by Golub-Kahan-Lanczos from a fixed vector, every new vector made orthogonal to all.
-
-        A V = U B,   A^T U = V B^T + b[k] v[k+1] e[k]^T        B [k, k] upper bidiagonal, or [k, k + 1] at a breakdown
-
-    None where the Krylov space ends before it holds so many, or numbers are not finite: ties, or a low rank.
-    """
-    rows, columns = matrix.shape
-    lefts, rights = _Basis(rows, arrays), _Basis(columns, arrays)
-    v, beta, diagonal, above = arrays.put(fixed_vector(columns), "float64"), 0.0, [], []
-    for step in range(1, min(rows, columns) + 1):
-        rights.add(v)
-        u, alpha = lefts.orthogonal(matrix @ v)
-        largest = max([*diagonal, alpha])
-        if not np.isfinite(alpha):
-            return None
-        if alpha <= EPS * rows * largest or step == min(rows, columns):
-            if alpha > EPS * rows * largest:
-                diagonal.append(alpha)
-                lefts.add(u)
-            return _ritz(lefts, rights, _bidiagonal(diagonal, above), count)
-        lefts.add(u)
-        diagonal.append(alpha)
-        v, beta = rights.orthogonal(matrix.T @ u)
-        ended = beta <= EPS * columns * largest
-        if ended or (step >= count and step % 4 == 0):
-            system = _bidiagonal(diagonal, above)
-            left, values, _ = np.linalg.svd(system)
-            if ended or (beta * np.abs(left[-1, :count]) <= tolerance * values[0]).all():
-                return _ritz(lefts, rights, system, count)
-        above.append(beta)
-    return None
-
-
-def fixed_vector(n: int) -> Array:
-    """The start of Lanczos, float64 [n] of length 1: no element is 0, and nothing about it repeats."""
-    places = np.arange(1, n + 1) * 0.6180339887498949
-    vector = np.where(np.floor(places * 2.718281828459045) % 2 == 0, 1.0, -1.0) * (0.5 + places % 1)
-    return np.asarray(vector / np.linalg.norm(vector))
-
-
-class _Basis:
-    """Orthonormal vectors in the rows of an array that grows."""
-
-    def __init__(self, size: int, arrays: Arrays) -> None:
-        self._arrays, self._size, self.count = arrays, size, 0
-        self._held = arrays.put(np.zeros((16, size)), "float64")
-
-    def add(self, vector: Any) -> None:
-        if self.count == len(self._held):
-            self._held = self._arrays.xp.concatenate((self._held, 0 * self._held))
-        self._held[self.count] = vector
-        self.count += 1
-
-    @property
-    def vectors(self) -> Any:
-        """[count, size]."""
-        return self._held[: self.count]
-
-    def orthogonal(self, vector: Any) -> tuple[Any, float]:
-        """What of a vector lies in none of the others, at length 1, and its length; made so twice, as once rounds."""
-        for _ in range(2):
-            vector = vector - self.vectors.T @ (self.vectors @ vector)
-        length = sqrt(float((vector * vector).sum()))
-        return vector / (length or 1.0), length
-
-
-def _bidiagonal(diagonal: list[float], above: list[float]) -> Array:
-    """[k, k], or [k, k + 1] where one more is above than on the diagonal."""
-    system = np.zeros((len(diagonal), max(len(diagonal), len(above) + 1)))
-    places = np.arange(len(diagonal))
-    system[places, places] = diagonal
-    system[np.arange(len(above)), np.arange(len(above)) + 1] = above
-    return system
-
-
-def _ritz(lefts: _Basis, rights: _Basis, system: Array, count: int) -> Factors | None:
-    """The triples of the projected matrix, back in the large space."""
-    if min(system.shape) < count:
-        return None
-    left, values, right = np.linalg.svd(system)
-    put: Callable[[Array], Any] = lambda array: lefts._arrays.put(np.ascontiguousarray(array), "float64")  # noqa: E731
-    return Factors(
-        lefts.vectors.T @ put(left[:, :count]), put(values[:count]), rights.vectors.T @ put(right[:count].T)
-    )
-
-
 def eigen_flop(rows: int, columns: int) -> float:
     """What the Gram matrix of the smaller side and all its eigenvectors take."""
     side = min(rows, columns)
@@ -299,18 +175,6 @@ def polar_flop(rows: int, columns: int) -> float:
     return eigen_flop(rows, columns) + 2.0 * side**3 + 2.0 * rows * columns * side
 
 
-def first_flop(rows: int, columns: int) -> float:
-    """What a leading pair takes: the Gram matrix, or so many products that each take as long as reading."""
-    side = min(rows, columns)
-    return float(rows * columns * min(side, GRAM)) + STEPS * 64.0 * (side**2 if side <= GRAM else rows * columns / 8)
-
-
 def eigen_bytes(rows: int, columns: int) -> int:
     """What `eigen` and `polar` hold beside the matrix: the Gram matrix, its vectors, LAPACK's work, a block."""
     return 8 * (6 * min(rows, columns) ** 2 + 2 * min(BLOCK, rows * columns))
-
-
-def first_bytes(rows: int, columns: int) -> int:
-    """What `first` holds beside the matrix: the Gram matrix and vectors, or vectors alone."""
-    side = min(rows, columns)
-    return eigen_bytes(rows, columns) if side <= GRAM else 8 * 512 * (rows + columns)

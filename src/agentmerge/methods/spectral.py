@@ -32,7 +32,7 @@ class Spectral(WholeMatrices):
 
     linear: Globs = ALL
     """Globs of the tensors that are merged as matrices; the shape must fit too. In a stack of them, * is *expert*."""
-    excluded: Globs = ()
+    excluded: Globs = ("*text_projection*",)
     """Globs, in small letters, of matrices that are merged as the other tensors are."""
 
     def is_linear(self, tensor: TensorSpec) -> bool:

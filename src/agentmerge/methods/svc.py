@@ -12,14 +12,14 @@ is multiplied by 1 / p: it is `calibrate` per direction. alpha bounds what that 
 0.1 it enlarges up to ten times. An agent that changed nothing counts as alpha. Directions are those of the left side
 alone: the transposed matrix gives another result (`transposed`).
 
-D is the inner method's update itself, not merged minus base: from bfloat16 weights the public code's result is 35 % off.
-For that the inner method merges the task vectors onto a base of zeros. A direction of which float64 can't tell whether
-it is there (methods/spectra.py) is left as it is. Equal singular values leave a result undefined, so flat
-inner methods, `iso_c` and `iso_cts`, are refused, for which public settings exist; other ties are told in the record.
+D is the inner method's update itself, not merged minus base: from bfloat16 weights the public code's result is 35 %
+off. For that the inner method merges the task vectors onto a base of zeros. A direction of which float64 can't tell
+whether it is there (methods/spectra.py) is left as it is. Equal singular values leave a result undefined, so flat inner
+methods, `iso_c` and `iso_cts`, are refused, for which public settings exist; other ties are told in the record.
 
 Where public codes disagree: FusionBench has alpha 0.1 around Task Arithmetic (scale 0.3), TIES, DARE and the mean, 1
-around TSV-M and WUDI, which `alpha: null` follows. Its TIES is ours with `normalize: false`. Embeddings and the head are
-calibrated too.
+around TSV-M and WUDI, which `alpha: null` follows. Its TIES is ours with `normalize: false`. Embeddings and the head
+are calibrated, too.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pydantic import Field, field_validator
 
 from agentmerge.methods import spectra
 from agentmerge.methods.base import Dilution, Work
+from agentmerge.methods.kernel import sees_whole
 from agentmerge.methods.layers import Device, Globs, WholeMatrices, matches, matrix_by_matrix, matrix_work
 from agentmerge.methods.layers import available as arrays_on
-from agentmerge.methods.kernel import sees_whole
 from agentmerge.methods.spectral import ALL, place_of, takes, told_of
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.survey.reported import Reported, report

@@ -28,8 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentmerge.methods import spectra
-from agentmerge.methods.iso import TEXT_PROJECTION, joined, stacked_bytes
-from agentmerge.methods.layers import Globs
+from agentmerge.methods.iso import joined, stacked_bytes
 from agentmerge.methods.spectral import Spectral, report_rank
 
 if TYPE_CHECKING:
@@ -59,8 +58,6 @@ class TsvM(Spectral):
     """How many directions each agent keeps: its share of the smaller side, or all."""
     orthogonal: bool = True
     """Make the stacks of vectors orthogonal; false adds the truncated task vectors as they are."""
-    excluded: Globs = TEXT_PROJECTION
-    """Globs, in small letters, of matrices that are merged as the other tensors are."""
 
     def update(self, vectors: Vectors, arrays: Arrays) -> Any:
         """The definition of one matrix, float64 [out, in]; None where there are more agents than directions."""
