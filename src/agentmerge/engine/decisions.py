@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from agentmerge.recipe import Recipe
     from agentmerge.sources.source import Source
 
+GRAMS = ("F64", "F32")
+"""How Gram matrices may be stored."""
 MOST = 10
 """Rules that match nothing and are told by name."""
 
@@ -151,14 +153,14 @@ class _Draft:
         """The row of what is read beside an agent's tensor, which must have this shape."""
         source, tensor = self.beside[kind][name], job.name
         spec = source.specs.get(tensor)
-        if spec is None or spec.shape != shape:
-            what = "no such tensor" if spec is None else f"shape {list(spec.shape)}"
+        if spec is None or spec.shape != shape or (kind == "grams" and spec.dtype not in GRAMS):
+            what = "no such tensor" if spec is None else f"shape {list(spec.shape)} of {spec.dtype}"
             leave = "take this tensor from the base"
             if kind == "grams":
                 leave = "leave this layer out of the method's `linear`, or take it from the base"
             raise AlignmentError(
                 f"{tensor}: {kind} of agent '{name}' ({source.text}) has {what}",
-                expected=f"shape {list(shape)}",
+                expected=f"shape {list(shape)}" + (f" of {' or '.join(GRAMS)}" if kind == "grams" else ""),
                 todo=f"Make it again from this agent with `agentmerge {kind}`, or {leave}.",
                 where=replace(source.where, tensor=tensor),
             )

@@ -13,6 +13,7 @@ are other local minima, far away, where what is left of an agent is mostly the o
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,10 +27,11 @@ SMOOTHING = tuple(10.0**-k for k in range(1, 10))
 """d, from one stage to the next."""
 STEPS = 100
 """Of BFGS in a stage, at most."""
-ENOUGH = 1e-5
+ENOUGH = 1e-4
 """A stage ends where a step gains less than this share of d."""
 LONGEST, SHORTEST = 0.5, 1e-12
 """A step, by its largest coefficient, and the share of one that is tried before a stage ends."""
+TINY = float(np.finfo(float).tiny)
 
 
 def redundancy(products: Array, alpha: float, *, same: bool = False) -> Array:
@@ -62,8 +64,8 @@ def loss(gram: Array, a: Array, alpha: float) -> float:
 
 def left(gram: Array, a: Array) -> Array:
     """G', float64 [agents, agents]: the products of what is left of the task vectors."""
-    g = np.einsum("ij,j->i", gram, a)
-    found: Array = gram - g[:, None] - g + np.einsum("i,i", a, g)
+    g = gram @ a
+    found: Array = gram - g[:, None] - g + a @ g
     return found
 
 
@@ -75,20 +77,23 @@ def cosines(gram: Array) -> Array:
 
 
 def _smoothed(gram: Array, a: Array, alpha: float, d: float) -> tuple[float, Array]:
-    """The loss with abs(x) as sqrt(x^2 + d^2), and its gradient; einsum, as a BLAS may add in any order."""
-    agents, g = len(a), np.einsum("ij,j->i", gram, a)
-    q, rest = max(float(np.einsum("i,i", a, g)), 0.0), left(gram, a)
-    own = np.maximum(np.diagonal(rest), np.finfo(float).tiny)
-    cosine = rest / np.sqrt(own[:, None] * own)
-    np.fill_diagonal(cosine, 0.0)
-    bent, norm, mean = np.sqrt(cosine**2 + d**2), np.sqrt(q + d**2), np.sqrt(np.diagonal(gram)).mean()
+    """The loss with abs(x) as sqrt(x^2 + d^2), and its gradient."""
+    agents, g = len(a), gram @ a
+    q = max(float(a @ g), 0.0)
+    rest = gram - g[:, None] - g + q
+    own = np.sqrt(np.maximum(rest.diagonal(), TINY))
+    outer = own[:, None] * own
+    cosine = rest / outer
+    cosine.flat[:: agents + 1] = 0.0
+    bent, norm, mean = np.sqrt(cosine * cosine + d * d), sqrt(q + d * d), float(np.sqrt(gram.diagonal()).sum()) / agents
     pairs = agents * (agents - 1)
-    value = (bent.sum() - agents * d) / pairs + alpha * norm / mean
-    slope = np.divide(cosine, bent, out=np.zeros_like(bent), where=bent > 0) / pairs
-    weight = slope / np.sqrt(own[:, None] * own)
-    np.fill_diagonal(weight, -(slope * cosine).sum(axis=1) / own)
-    gradient = 2 * (g * weight.sum() - np.einsum("ij,j->i", gram, weight.sum(axis=1)))
-    return float(value), gradient + (alpha / mean / norm * g if norm else 0.0)
+    value = (float(bent.sum()) - agents * d) / pairs + alpha * norm / mean
+    slope = cosine / np.maximum(bent, TINY) / pairs
+    weight = slope / outer
+    weight.flat[:: agents + 1] = -(slope * cosine).sum(axis=1) / own**2
+    each = weight.sum(axis=1)
+    gradient: Array = 2 * (g * each.sum() - gram @ each)
+    return value, gradient + (alpha / mean / norm * g if norm else 0.0)
 
 
 def _minimised(gram: Array, basis: Array, alpha: float, start: Array) -> Array:
@@ -97,11 +102,11 @@ def _minimised(gram: Array, basis: Array, alpha: float, start: Array) -> Array:
     for d in SMOOTHING:
 
         def at(point: Array, d: float = d) -> tuple[float, Array]:
-            value, gradient = _smoothed(gram, start + np.einsum("ik,k->i", basis, point), alpha, d)
-            return value, np.einsum("ik,i->k", basis, gradient)
+            value, gradient = _smoothed(gram, start + basis @ point, alpha, d)
+            return value, gradient @ basis
 
         place = _descended(at, place, ENOUGH * d)
-    found: Array = start + np.einsum("ik,k->i", basis, place)
+    found: Array = start + basis @ place
     return found
 
 
@@ -110,9 +115,9 @@ def _descended(at: Callable[[Array], tuple[float, Array]], place: Array, enough:
     value, gradient = at(place)
     inverse = np.eye(len(place))
     for _ in range(STEPS):
-        step = -np.einsum("ij,j->i", inverse, gradient)
+        step = -inverse @ gradient
         step *= min(1.0, LONGEST / max(float(abs(step).max()), 1e-300))
-        slope = float(np.einsum("i,i", step, gradient))
+        slope = float(step @ gradient)
         if not -slope > enough:
             break
         share = 1.0
@@ -130,9 +135,11 @@ def _descended(at: Callable[[Array], tuple[float, Array]], place: Array, enough:
 
 def _updated(inverse: Array, moved: Array, turned: Array) -> Array:
     """The next approximation of the inverse Hessian."""
-    along = float(np.einsum("i,i", moved, turned))
+    along = float(moved @ turned)
     if not along > 1e-300:
         return inverse
-    pushed = np.einsum("ij,j->i", inverse, turned)
-    factor = (1 + float(np.einsum("i,i", turned, pushed)) / along) / along
-    return inverse + factor * np.outer(moved, moved) - (np.outer(pushed, moved) + np.outer(moved, pushed)) / along
+    pushed = inverse @ turned
+    factor = (1 + float(turned @ pushed) / along) / along
+    crossed = pushed[:, None] * moved
+    found: Array = inverse + factor * moved[:, None] * moved - (crossed + crossed.T) / along
+    return found
