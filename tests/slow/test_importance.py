@@ -10,8 +10,9 @@ import pytest
 from agentmerge.api import merge
 from agentmerge.errors import DataError, MergeError, OutputError, RecipeError, SourceError
 from agentmerge.importance import run as module
+from agentmerge.importance.prepare import Options
 from agentmerge.importance.record import ImportanceRecord
-from agentmerge.importance.run import Options, measure
+from agentmerge.importance.run import measure
 from agentmerge.sources.opening import opened
 from agentmerge.testing import read_checkpoint, write_checkpoint
 from tests.slow.models import EXAMPLES, KINDS, ids, make_data, make_model
@@ -138,7 +139,8 @@ def test_a_tensor_that_no_gradient_reaches_is_zero_and_named(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from agentmerge.importance.run import Options, measure
+from agentmerge.importance.prepare import Options
+from agentmerge.importance.run import measure
 
 class Watch:
     left = int(sys.argv[4])

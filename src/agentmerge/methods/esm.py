@@ -215,18 +215,19 @@ class Esm(WholeMatrices):
 
     def matrix_flop(self, rows: int, columns: int, agents: int) -> float:
         """The directions of every agent, two polar factors, the product of both."""
-        joined = rows // agents * agents
-        per = shifts.flop(rows, columns) + 2.0 * rows * columns * (joined / agents)
-        polar = spectra.polar_flop(rows, joined) + spectra.polar_flop(joined, columns) if joined else 0.0
-        return agents * per + polar + 2.0 * rows * columns * joined
+        kept = min(rows // agents, columns)  # tau C tau^T has no more directions
+        stacked = kept * agents
+        each = shifts.flop(rows, columns) + 2.0 * rows * columns * kept
+        polar = spectra.polar_flop(rows, stacked) + spectra.polar_flop(stacked, columns) if stacked else 0.0
+        return agents * each + polar + 2.0 * rows * columns * stacked
 
     def matrix_bytes(self, rows: int, columns: int, agents: int) -> int:
         """Both stacks twice, a task vector and its Gram matrix, the result; what eigenvectors take."""
-        joined = max(rows // agents * agents, 1)
+        stacked = max(min(rows // agents, columns) * agents, 1)
         side = rows if shifts.outputs_are_cheaper(rows, columns) else columns
         directions = 6 * side**2 + columns**2 + 2 * rows * columns
-        polar = max(spectra.eigen_bytes(rows, joined), spectra.eigen_bytes(joined, columns))
-        return 8 * (2 * joined * (rows + columns) + rows * columns) + max(8 * directions, polar)
+        polar = max(spectra.eigen_bytes(rows, stacked), spectra.eigen_bytes(stacked, columns))
+        return 8 * (2 * stacked * (rows + columns) + rows * columns) + max(8 * directions, polar)
 
     def _size(self, tau: Any) -> float:
         """The norm of a task vector, as the ViT code has it where that is wanted."""
