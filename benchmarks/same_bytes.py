@@ -41,11 +41,16 @@ METHODS: dict[str, Any] = {
     "fisher": {"name": "fisher", "normalize": True},
     "wudi": {"name": "wudi", "steps": 2},
     "wudi exact": {"name": "wudi", "solver": "exact"},
+    "resmerge": "resmerge",
+    "tsv_m": "tsv_m",
+    "iso_c": "iso_c",
+    "iso_cts": "iso_cts",
+    "svc ties": {"name": "svc", "then": "ties"},
     "region": {"name": "region", "agent": "tool", "keep": "shared", "factor": 0.5},
     "calibrate": {"name": "calibrate", "then": "ram"},
     "calibrate dare": {"name": "calibrate", "then": {"name": "dare", "then": "ram"}},
 }
-SLOW = {"wudi", "wudi exact"}
+SLOW = {"wudi", "wudi exact", "resmerge", "tsv_m", "iso_c", "iso_cts", "svc ties"}
 """Left out of the synthetic sets."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads spin: on small matrices they cost 20 times as much
+
 import pytest
 
 from agentmerge.testing import Sources, make_agents

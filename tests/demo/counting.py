@@ -13,11 +13,15 @@ import numpy as np
 
 import agentmerge
 from agentmerge.demo.shipped import NAMES, TRIO, folder, recipe
+from agentmerge.methods.layers import WholeMatrices
 from agentmerge.methods.registry import known_methods
+from agentmerge.methods.svc import Svc
 from agentmerge.testing import random_importance, read_checkpoint, write_checkpoint
 
 GOLDEN = Path(__file__).parent / "golden.json"
 METHODS = sorted(known_methods())
+WHOLE = {name for name, method in known_methods().items() if issubclass(method, WholeMatrices | Svc)}
+"""Methods of whole matrices."""
 
 
 def changed() -> dict[str, int]:

@@ -38,6 +38,8 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "calibrate": ({"name": "calibrate", "then": {"name": "dare", "then": "ram"}}, STOCHASTIC),
     "region": ({"name": "region", "agent": "tool", "keep": "shared"}, {}),
     "wudi": ({"name": "wudi", "steps": 2}, {}),
+    "resmerge": ({"name": "resmerge"}, {}),
+    "svc": ({"name": "svc", "then": {"name": "dare", "density": 0.4, "then": "ram_plus"}}, STOCHASTIC),
 }
 
 

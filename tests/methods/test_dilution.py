@@ -76,6 +76,21 @@ def not_linear(m: Merged, u: Unique) -> Array:
     return np.concatenate(parts)[u.place]
 
 
+NOT_MATRICES = "*embed*,*lm_head*"
+
+
+def not_in_layers(m: Merged, u: Unique, share: float) -> Array:
+    """The share for the elements of embedding, head and one-dimensional tensors, NaN for the others."""
+    base = sorted(read_checkpoint(m.root / "base").items())
+    beside = [array.ndim == 1 or "embed" in name or "lm_head" in name for name, array in base]
+    parts = [np.full(array.size, share if known else np.nan) for known, (_, array) in zip(beside, base, strict=True)]
+    return np.concatenate(parts)[u.place]
+
+
+def averaged_beside(m: Merged, u: Unique, w: dict[str, float], whole: Any) -> Array:
+    return not_in_layers(m, u, w[u.name] / len(AGENTS))
+
+
 ROWS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "ram": ("w[t]", {}, lambda m, u, w, whole: w[u.name]),
     "ram_plus": ("w[t] * lambda[t]", {}, lambda m, u, w, whole: w[u.name] * m.scale(u.name)),
@@ -103,6 +118,15 @@ ROWS: dict[str, tuple[str, dict[str, Any], Any]] = {
         "none in a linear layer; else s * w[t] / N",
         {},
         lambda m, u, w, whole: w[u.name] / len(AGENTS) * m.record.learned["calibration_scale"] * not_linear(m, u),
+    ),
+    "resmerge": ("none in a matrix; else w[t] / N", {}, averaged_beside),
+    "tsv_m": ("none in a matrix; else w[t] / N", {"excluded": NOT_MATRICES}, averaged_beside),
+    "iso_c": ("none in a matrix; else w[t] / N", {"excluded": NOT_MATRICES}, averaged_beside),
+    "iso_cts": ("none in a matrix; else w[t] / N", {"excluded": NOT_MATRICES}, averaged_beside),
+    "svc": (
+        "none in a matrix; else that of `then`",
+        {"linear": "*.layers.*", "then": {"name": "task_arithmetic", "scale": 0.3}},
+        lambda m, u, w, whole: not_in_layers(m, u, 0.3 * w[u.name]),
     ),
     "region": (
         "factor for its agent, 0 for the others",
@@ -211,7 +235,7 @@ def test_the_documents_table_has_every_method_and_the_multiplier_that_is_tested_
         assert table()[name][-1] == multiplier, name
 
 
-@pytest.mark.parametrize("name", [n for n in ROWS if n not in ("dare", "fisher", "wudi", "region", "calibrate")])
+@pytest.mark.parametrize("name", [n for n in ROWS if n not in ("dare", "fisher", "wudi", "svc", "region", "calibrate")])
 def test_the_documents_table_tells_the_passes(inputs: Path, tmp_path: Path, golden_recipe: Any, name: str) -> None:
     record = merge(golden_recipe(inputs, {"name": name}), tmp_path / "out")
     assert table()[name][2] == f"{record.timing.folds} + 1"
@@ -226,6 +250,7 @@ def test_the_documents_table_tells_the_passes(inputs: Path, tmp_path: Path, gold
         ({"name": "wudi", "solver": "exact"}, "1 + 1, exact 0 + 1"),
         ({"name": "region", "agent": "code"}, "0 + 1"),
         ({"name": "dare", "then": "ties"}, "those of `then`"),
+        ({"name": "svc", "then": "ties"}, "those of `then`"),
         ({"name": "calibrate", "then": "ties"}, "one fold more than `then`"),
     ],
     ids=str,
@@ -239,6 +264,7 @@ def test_the_documents_table_tells_the_passes_of_methods_with_settings(
         "wudi": int("solver" not in method),
         "region": 0,
         "dare": 3,
+        "svc": 3,
         "calibrate": 4,
     }
     assert record.timing.folds == expected[method["name"]]

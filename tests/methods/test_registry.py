@@ -167,7 +167,9 @@ def test_methods_are_listed_in_their_order_and_other_files_follow_by_name(
 ) -> None:
     """A new method inside the project is one file."""
     ram = ("ram", "ram_plus", "ram_plus_soft", "ram_plus_auto")
-    names = (*ram, "task_arithmetic", "linear", "ties", "dare", "fisher", "wudi", "wudi_auto", "region", "calibrate")
+    usual = ("task_arithmetic", "linear", "ties", "dare", "fisher")
+    whole = ("wudi", "wudi_auto", "resmerge", "tsv_m", "iso_c", "iso_cts", "svc")
+    names = (*ram, *usual, *whole, "region", "calibrate")
     assert tuple(known_methods()) == names
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     for name in ("zeta", "alpha"):

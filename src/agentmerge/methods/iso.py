@@ -111,14 +111,16 @@ class IsoCts(Spectral):
         return left @ right.T
 
     def own_directions(self, side: int, agents: int) -> int:
-        """D of the formula."""
-        return round((side - int(side * self.common_space_fraction)) / agents)
+        """The d of the formula, such that no direction is given away twice."""
+        return min(round((side - int(side * self.common_space_fraction)) / agents), side // agents)
 
     def matrix_flop(self, rows: int, columns: int, agents: int) -> float:
         """T + 1 decompositions, two polar factors, and what projects and puts together."""
-        side, product = min(rows, columns), 2.0 * rows * columns * min(rows, columns)
-        parts = (agents + 1) * (spectra.eigen_flop(rows, columns) + product) + 2 * agents * product
-        return parts + spectra.polar_flop(rows, side) + spectra.polar_flop(columns, side) + product
+        side = min(rows, columns)
+        common = side - agents * self.own_directions(side, agents)
+        products = 2.0 * rows * columns * (2 * side + 2 * agents * common)
+        polar = spectra.polar_flop(rows, side) + spectra.polar_flop(columns, side)
+        return (agents + 1) * spectra.eigen_flop(rows, columns) + products + polar
 
     def matrix_bytes(self, rows: int, columns: int, agents: int) -> int:
         """A task vector before and after, or both stacks and the result; what eigenvectors take."""

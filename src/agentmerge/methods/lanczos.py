@@ -95,7 +95,7 @@ class _Basis:
     """Orthonormal vectors in the rows of an array that grows."""
 
     def __init__(self, size: int, arrays: Arrays) -> None:
-        self._arrays, self._size, self.count = arrays, size, 0
+        self._arrays, self.size, self.count = arrays, size, 0
         self._held = arrays.put(np.zeros((16, size)), "float64")
 
     def add(self, vector: Any) -> None:
@@ -139,7 +139,10 @@ def _ritz(lefts: _Basis, rights: _Basis, system: Array, count: int) -> Factors |
     if min(system.shape) < count:
         return None
     left, values, right = np.linalg.svd(system)
-    return Factors(lefts.mixed(left[:, :count]), lefts.put(values[:count]), rights.mixed(right[:count].T))
+    there = values[:count] > EPS * max(lefts.size, rights.size) * values[0]
+    return Factors(
+        lefts.mixed(left[:, :count] * there), lefts.put(values[:count] * there), rights.mixed(right[:count].T * there)
+    )
 
 
 def first_flop(rows: int, columns: int) -> float:

@@ -143,7 +143,7 @@ def newton_schulz(matrix: Any, arrays: Arrays) -> Polar:
     xp, turned = arrays.xp, matrix.shape[0] < matrix.shape[1]
     before, held = 1 * matrix, matrix.T if turned else matrix
     squares, length = held.T @ held, 0.0
-    largest = float(abs(squares).sum(0).max()) if squares.shape[0] else 0.0
+    largest = float(abs(squares).sum(0).max())
     if largest == 0 or not np.isfinite(largest):
         return Polar(matrix * largest, 0, largest)
     held /= sqrt(largest)
