@@ -100,11 +100,15 @@ class RegMean(WholeMatrices):
         for t, weight in enumerate(vectors.stack.weight().tolist()):
             if (gram := gram_of(vectors, t)) is None or weight == 0:
                 continue
-            held = self.scaled(arrays.put(gram, "float64"), arrays)
-            system, shares = weight * held if system is None else system + weight * held, shares + weight
+            held, shares = self.scaled(arrays.put(gram, "float64"), arrays), shares + weight
             if t in taus:
                 tau = arrays.put(vectors[taus[t]], "float64")  # times the weight
                 right, mean = right + tau @ held, mean + tau
+            held *= weight
+            if system is None:
+                system = held
+            else:
+                system += held
         return system, right, mean, shares
 
     def scaled(self, gram: Any, arrays: Arrays) -> Any:
@@ -119,8 +123,8 @@ class RegMean(WholeMatrices):
         return agents * 2.0 * rows * columns**2 + columns**3 / 3 + 2.0 * rows * columns**2
 
     def matrix_bytes(self, rows: int, columns: int, agents: int) -> int:
-        """The summed Gram matrix, an agent's as it is and scaled, what Cholesky takes; four matrices of the layer."""
-        return 8 * (4 * rows * columns + 5 * columns**2)
+        """The summed Gram matrix, an agent's as it is and scaled, or what Cholesky takes; four of the layer."""
+        return 8 * (4 * rows * columns + 4 * columns**2)
 
     def _singular(self, vectors: Vectors, why: str) -> DataError:
         name = vectors.stack.block.tensor.name
