@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from agentmerge.methods import shifts
-from agentmerge.methods.arrays import Arrays
+from agentmerge.methods.arrays import Arrays, TorchArrays
 from agentmerge.methods.esm import Esm, kind_of
 from agentmerge.methods.esm_norms import MatrixNorms, NormsOf
 from agentmerge.methods.layers import Vectors
@@ -314,3 +314,15 @@ def test_norms_travel_and_add_up_in_any_order() -> None:
     assert kind.decode(json.loads(json.dumps(kind.encode(right)))) == right
     assert MatrixNorms.of(Esm()).key != MatrixNorms.of(Esm(scale=2.0)).key
     assert Esm(layer_power=0).ask(Survey()) == (Reported(),)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tensor", [NAME, "lm_head.weight"])
+@pytest.mark.parametrize("shape", [(12, 9), (30, 4)])
+def test_torch_gives_the_same(tensor: str, shape: tuple[int, int]) -> None:
+    stack = made_up(shape)
+    stack = replace(stack, block=Block(TensorSpec(tensor, "F32", shape), 0, stack.base.size))
+    for method in (Esm(), resolve_method(VIT)):
+        arrays = TorchArrays("cpu")
+        found = method.update(Vectors(stack, arrays, turned=False), arrays).numpy()
+        np.testing.assert_allclose(found, update_of(method, stack), rtol=0, atol=1e-10)

@@ -58,6 +58,7 @@ def test_it_is_the_dense_solution(shape: tuple[int, int], scaling: float) -> Non
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-7 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_torch_gives_the_same() -> None:
     pytest.importorskip("torch")
     stack, _ = made_up()

@@ -152,16 +152,17 @@ class _Draft:
     def _beside_row(self, kind: Beside, name: str, job: Job, shape: tuple[int, ...]) -> Row:
         """The row of what is read beside an agent's tensor, which must have this shape."""
         source, tensor = self.beside[kind][name], job.name
-        spec = source.specs.get(tensor)
-        if spec is None or spec.shape != shape or (kind == "grams" and spec.dtype not in GRAMS):
-            what = "no such tensor" if spec is None else f"shape {list(spec.shape)} of {spec.dtype}"
-            leave = "take this tensor from the base"
-            if kind == "grams":
-                leave = "leave this layer out of the method's `linear`, or take it from the base"
+        spec, dtypes = source.specs.get(tensor), GRAMS if kind == "grams" else MERGEABLE
+        if spec is None or spec.shape != shape or spec.dtype not in dtypes:
+            what = "no such tensor" if spec is None else f"shape {list(spec.shape)}"
+            if spec is not None and spec.dtype not in dtypes:
+                what += f" of {spec.dtype} numbers"
+            leave = "leave this layer out of the method's `linear`, or take it from the base"
             raise AlignmentError(
                 f"{tensor}: {kind} of agent '{name}' ({source.text}) has {what}",
                 expected=f"shape {list(shape)}" + (f" of {' or '.join(GRAMS)}" if kind == "grams" else ""),
-                todo=f"Make it again from this agent with `agentmerge {kind}`, or {leave}.",
+                todo=f"Make it again from this agent with `agentmerge {kind}`, or "
+                + (f"{leave}." if kind == "grams" else "take this tensor from the base."),
                 where=replace(source.where, tensor=tensor),
             )
         return Row(f"{kind}/{name}", spec)
