@@ -13,6 +13,7 @@ import numpy as np
 
 import agentmerge
 from agentmerge.demo.shipped import NAMES, TRIO, folder, recipe
+from agentmerge.methods.disentangle import Disentangle
 from agentmerge.methods.layers import LINEAR, WholeMatrices, matches
 from agentmerge.methods.registry import known_methods, resolve_method
 from agentmerge.methods.svc import Svc
@@ -20,8 +21,8 @@ from agentmerge.testing import random_gram, random_importance, read_checkpoint, 
 
 GOLDEN = Path(__file__).parent / "golden.json"
 METHODS = sorted(known_methods())
-WHOLE = {name for name, method in known_methods().items() if issubclass(method, WholeMatrices | Svc)}
-"""Methods of whole matrices."""
+WHOLE = {name for name, method in known_methods().items() if issubclass(method, WholeMatrices | Svc | Disentangle)}
+"""Methods of whole matrices, or that search: BLAS has a say."""
 
 
 def changed() -> dict[str, int]:

@@ -153,7 +153,7 @@ def test_the_products_keep_the_contract_of_statistics() -> None:
 def test_the_products_are_those_of_the_task_vectors() -> None:
     stack = random_stack(2, elements=5000, agents=4, dtypes=("F32",))
     tau = stack.task_vectors().astype(np.float64)
-    np.testing.assert_allclose(product_matrix(Products().observe(stack), 4), tau @ tau.T, rtol=1e-12)
+    np.testing.assert_allclose(product_matrix(Products().observe(stack)), tau @ tau.T, rtol=1e-12)
 
 
 # the method
@@ -187,7 +187,7 @@ def test_the_inner_method_sees_what_is_left(merged: Any, settings: dict[str, Any
     a = redundancy(wide @ wide.T, 0.1, same=settings.get("coefficients") == "one")
     rest = replace(stack, tau=disentangled(tau, a, [True] * 3))
     if not settings.get("coefficients"):  # one coefficient can't make every angle a right one
-        assert np.abs(cosines(product_matrix(Products().observe(rest), 3)) - np.eye(3)).max() < 1e-5
+        assert np.abs(cosines(product_matrix(Products().observe(rest))) - np.eye(3)).max() < 1e-5
     inner = resolve_method(then)
     expected = inner.merge(rest, survey_of(inner, [rest]))
     found = merged(resolve_method({"name": "disentangle", "then": then, **settings}), stack)

@@ -85,6 +85,8 @@ class Disentangle(Wrapper):
         """
         if not survey.knows(Products()):
             return (Products(),)
+        if self.scope == "model":
+            self._found(survey, None)  # once, before all threads want it
         return tuple(Disentangled(one, self._settings, self, survey) for one in before_merging(super().ask(survey)))
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
@@ -106,8 +108,7 @@ class Disentangle(Wrapper):
         told = replace(super().told(survey, names), scales=None)
         if self.scope != "model" or not survey.knows(Products()):
             return told
-        gram = product_matrix(survey.total(Products()), len(names))
-        a = self._coefficients(survey, len(names), None)
+        gram, (a, _) = product_matrix(survey.total(Products())), self._found(survey, None)
         found = {"coefficients": dict(zip(names, a.tolist(), strict=True))}
         cosine = {"before": _mean_cosine(gram), "after": _mean_cosine(left(gram, a))}
         return replace(told, learned={**told.learned, "disentangled": {**found, "mean_cosine": cosine}})
@@ -129,21 +130,18 @@ class Disentangle(Wrapper):
     def taken_from(self, stack: Stack, survey: Survey) -> Stack:
         """The stack with what is left of its task vectors; the same stack where nothing is taken."""
         tensor = stack.block.tensor.name if self.scope == "tensor" else None
-        a, alive = self._found(survey, len(stack.agents), tensor)
+        a, alive = self._found(survey, tensor)
         if not a.any():
             return stack
         takes_part = [bool(one) and name not in stack.absent for one, name in zip(alive, stack.names, strict=True)]
         return replace(stack, tau=disentangled(stack.task_vectors(), a, takes_part))
 
-    def _coefficients(self, survey: Survey, agents: int, tensor: str | None) -> Array:
-        return self._found(survey, agents, tensor)[0]
-
-    def _found(self, survey: Survey, agents: int, tensor: str | None) -> tuple[Array, Array]:
+    def _found(self, survey: Survey, tensor: str | None) -> tuple[Array, Array]:
         """The coefficients, and who changed anything, of one tensor or of the whole checkpoint."""
 
         def make() -> tuple[Array, Array]:
             sums = survey.total(Products())
-            gram = product_matrix(sums if tensor is None else sums.of(tensor), agents)
+            gram = product_matrix(sums if tensor is None else sums.of(tensor))
             return redundancy(gram, self.alpha, same=self.coefficients == "one"), np.diagonal(gram) > 0
 
         return survey.derived((self, tensor), make)

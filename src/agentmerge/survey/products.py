@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from math import isqrt
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -37,8 +38,9 @@ class Products(Statistic[TreeSums]):
         return tree_of(np.concatenate(rows, axis=1), stack.block.tensor.name, stack.block.start)
 
 
-def product_matrix(sums: TreeSums, agents: int) -> Array:
+def product_matrix(sums: TreeSums) -> Array:
     """<tau[s], tau[t]>, float64 [agents, agents]."""
+    agents = isqrt(2 * sums.rows)  # rows are agents * (agents + 1) / 2
     found = np.zeros((agents, agents))
     for (s, t), value in zip(combinations_with_replacement(range(agents), 2), sums.total(), strict=True):
         found[s, t] = found[t, s] = value
