@@ -10,6 +10,7 @@ import pytest
 from agentmerge import merge, sweep
 from agentmerge.engine import runner
 from agentmerge.errors import OutputError, RecipeError
+from agentmerge.methods.resmerge import ResMerge
 from agentmerge.progress import Silent
 from agentmerge.testing import Sources, assert_same_tensors, read_checkpoint
 
@@ -63,6 +64,23 @@ def test_a_report_may_be_asked_for_or_dropped_between_a_kill_and_the_next_run(
         expected.rounding,
         expected.survey,
     )
+    assert_same_tensors(read_checkpoint(tmp_path / "out"), read_checkpoint(tmp_path / "expected"))
+
+
+def test_what_a_method_found_out_before_a_kill_stands_in_the_record(
+    tiny: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, merged, update = tiny.recipe("resmerge", run=ONE_BY_ONE), [], ResMerge.update
+    monkeypatch.setattr(ResMerge, "update", lambda *args: merged.append(args) or update(*args))
+    expected = merge(recipe, tmp_path / "expected")
+    matrices = len(merged)
+    told = {kind: found["matrices"] for kind, found in expected.learned["resmerge"].items()}
+    assert told.get("consensus", 0) + told.get("mean", 0) == matrices
+    killed(recipe, tmp_path / "out", full=False)
+    before = len(merged)
+    record = merge(recipe, tmp_path / "out")
+    assert len(merged) - before < matrices
+    assert (record.learned, record.warnings) == (expected.learned, expected.warnings)
     assert_same_tensors(read_checkpoint(tmp_path / "out"), read_checkpoint(tmp_path / "expected"))
 
 

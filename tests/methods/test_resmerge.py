@@ -207,4 +207,4 @@ def test_the_record_tells_the_branches_and_where_chance_took_them(tmp_path: Path
     assert learned["consensus"]["first"]["model.layers.0.mlp.up_proj.weight"] == pytest.approx(0.5, abs=0.05)
     assert list(learned["by_chance"]["first"]) == ["model.layers.0.mlp.down_proj.weight"]
     (warning,) = [text for text in record.warnings if "resmerge" in text]
-    assert "1 matrices the agents agree as little as unrelated ones (model.layers.0.mlp.down_proj.weight)" in warning
+    assert "in 1 matrix the agents agree as little as unrelated ones (model.layers.0.mlp.down_proj.weight)" in warning

@@ -165,7 +165,7 @@ def test_missing_directions_are_told_and_get_no_update(tmp_path: Path) -> None:
             assert (record.learned, warnings) == ({}, [])
             continue
         assert record.learned[name] == {"rank_deficient": {"matrices": 1, "first": {NAME: 8.0}}}
-        assert f"1 matrices have fewer directions than the method spreads its update over ({NAME})" in warnings[0]
+        assert f"1 matrix with fewer directions than the method spreads its update over ({NAME})" in warnings[0]
         assert not read_checkpoint(tmp_path / name)[NAME][8:].any()
 
 
@@ -240,7 +240,7 @@ def test_only_iso_cts_asks_which_side_is_the_left_one() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("shape", [(1100, 300), (300, 1100), (500, 500)])
+@pytest.mark.parametrize("shape", [(500, 160), (160, 500), (220, 220)])
 def test_a_matrix_takes_no_more_memory_than_the_plan_says(name: str, shape: tuple[int, int]) -> None:
     method, stack = METHODS[name], stack_of(vectors(shape))
     tracemalloc.start()

@@ -127,6 +127,33 @@ def test_resmerge_is_within_1e_6_of_the_public_code_in_float64(
         assert apart(found, wanted - checkpoints["base"][tensor].astype(np.float64)) < 1e-6, tensor
 
 
+KEPT = {
+    "resmerge": ({"name": "resmerge"}, "`resmerge` 1.09, 0.25, 0.27"),
+    "tsv_m": ({"name": "tsv_m"}, "`tsv_m` 0.64, 0.52, 0.53"),
+    "iso_c": ({"name": "iso_c"}, "`iso_c` 0.86, 0.86, 0.86"),
+    "iso_cts": ({"name": "iso_cts"}, "`iso_cts` 1.11, 0.80, 0.80"),
+    "svc": (svc(0.1, "task_arithmetic", scale=0.3), "`svc` around Task Arithmetic at scale 0.3 0.70, 0.75, 0.75"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_document_says_what_is_kept_of_a_unique_change(checkpoints: Any, name: str) -> None:
+    """<merged - base, tau> / <tau, tau> over what one agent alone changed, in the matrices of the first layer."""
+    settings, words = KEPT[name]
+    assert words in " ".join((TESTS.parent / "docs" / "methods.md").read_text(encoding="utf-8").split())
+    kept, whole = np.zeros(3), np.zeros(3)
+    for tensor, base in checkpoints["base"].items():
+        if not tensor.startswith("model.layers.0.") or base.ndim != 2:
+            continue
+        stack, method = stack_of(checkpoints, tensor, T3), resolve_method(settings)
+        tau = stack.task_vectors().astype(np.float64)
+        update = method.merge(stack, survey_of(method, [stack])) - base.astype(np.float64).reshape(-1)
+        alone = (tau != 0).sum(axis=0) == 1
+        kept += (alone * tau * update).sum(axis=1)
+        whole += (alone * tau * tau).sum(axis=1)
+    np.testing.assert_allclose(kept / whole, [float(text) for text in words.replace(",", "").split()[-3:]], atol=0.0051)
+
+
 def by_decomposition(name: str, taus: list[Array]) -> Array:
     """iso_c, iso_cts and tsv_m from singular value decompositions, float64."""
     agents, total = len(taus), np.sum(taus, axis=0)

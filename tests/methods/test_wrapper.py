@@ -147,11 +147,18 @@ def test_calibrate_around_dare_around_calibrate_compares_only_its_own_result(tmp
     assert sum(record.learned["retention"]["stored"].values()) / 2 == pytest.approx(1, abs=1e-6)
 
 
-SETTINGS = {"dare": ("density", 0.7), "calibrate": ("retention", 0.8)}
+SETTINGS = {"dare": ("density", 0.7), "calibrate": ("retention", 0.8), "svc": ("alpha", 0.5)}
 """Of each wrapper one setting, and what it is set to."""
 NESTINGS = ["dare", "calibrate", "dare calibrate", "calibrate dare", "dare dare", "calibrate calibrate"]
 NESTINGS += ["dare calibrate dare", "calibrate dare calibrate"]
-INNER = sorted(known_methods().keys() - SETTINGS.keys())
+INNER = sorted(known_methods().keys() - SETTINGS.keys() - {"iso_c", "iso_cts", "tsv_m"})
+"""All, of the methods that share all but one function with another one only that."""
+NESTED = [(nesting, inner) for nesting in NESTINGS for inner in INNER]
+NESTED += [
+    (nesting, inner)
+    for nesting in ("svc", "svc calibrate", "calibrate svc", "svc dare", "dare svc")
+    for inner in ("ram_plus_auto", "tsv_m")
+]
 
 
 def nested(nesting: str, inner: str) -> dict[str, Any]:
@@ -186,8 +193,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("inner", INNER)
-@pytest.mark.parametrize("nesting", NESTINGS)
+@pytest.mark.parametrize(("nesting", "inner"), NESTED)
 def test_any_nesting_merges_alone_from_a_survey_and_in_a_sweep(
     measured: dict[str, Any], tmp_path: Path, nesting: str, inner: str
 ) -> None:

@@ -31,6 +31,11 @@ USUAL: dict[str, str | dict[str, Any]] = {
     "dare": "dare",
     "fisher": "fisher",
     "wudi": "wudi",
+    "resmerge": "resmerge",
+    "tsv_m": "tsv_m",
+    "iso_c": "iso_c",
+    "iso_cts": "iso_cts",
+    "svc around task_arithmetic": "svc",
 }
 """The rows by their labels: whom a report compares."""
 

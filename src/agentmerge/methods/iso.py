@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 DEFICIENT = {
     "rank_deficient": (
-        "{} matrices have fewer directions than the method spreads its update over",
+        "{} with fewer directions than the method spreads its update over",
         "the missing ones get no update: public codes put rounding noise there.",
     )
 }
@@ -54,6 +54,7 @@ class IsoC(Spectral):
         "iso_c": "Iso-C: the sum of the task vectors, all singular values of a matrix made equal."
     }
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = DEFICIENT
+    in_words: ClassVar[str] = "no multiplier in a matrix: all of its directions get one size"
 
     name: Literal["iso_c"] = "iso_c"
     scale: float = 1.0
@@ -86,6 +87,7 @@ class IsoCts(Spectral):
         "iso_cts": "Iso-CTS: Iso-C with a share of the directions kept for what each agent has alone."
     }
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = DEFICIENT
+    in_words: ClassVar[str] = "no multiplier in a matrix: all of its directions get one size"
 
     name: Literal["iso_cts"] = "iso_cts"
     scale: float = 1.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge.methods import sparse
-from agentmerge.methods.spectra import EPS, Factors, eigen, eigen_bytes, gram, leading, other_side
+from agentmerge.methods.spectra import EPS, Factors, eigen, eigen_bytes, eigen_flop, gram, leading, other_side
 
 if TYPE_CHECKING:
     from agentmerge.methods.arrays import Arrays
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 STEPS = 120.0
 """Products with a vector from either side that Lanczos takes for a leading pair, about, where nothing sticks out."""
+READING = 64.0
+"""FLOP of a product of matrices that take as long as reading an element in a product with a vector."""
 ALL = 128
 """Up to this side all eigenvectors are as cheap as the first few."""
 GRAM = 4096
@@ -146,9 +148,13 @@ def _ritz(lefts: _Basis, rights: _Basis, system: Array, count: int) -> Factors |
 
 
 def first_flop(rows: int, columns: int) -> float:
-    """What a leading pair takes: the Gram matrix, or so many products that each take as long as reading."""
+    """What a leading pair takes: the Gram matrix and products of it with vectors, or products of the matrix."""
     side = min(rows, columns)
-    return float(rows * columns * min(side, GRAM)) + STEPS * 64.0 * (side**2 if side <= GRAM else rows * columns / 8)
+    if side <= ALL:
+        return eigen_flop(rows, columns)
+    if side > GRAM:
+        return STEPS * READING * rows * columns
+    return float(rows * columns * side) + STEPS * READING * side**2
 
 
 def first_bytes(rows: int, columns: int) -> int:

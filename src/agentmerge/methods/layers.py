@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator
@@ -57,6 +57,9 @@ class WholeMatrices(MergeMethod):
     A subclass says what becomes of one matrix (`update`), and what that takes (`matrix_flop`, `matrix_bytes`,
     `precision`).
     """
+
+    in_words: ClassVar[str] = "no multiplier in linear layers"
+    """What becomes of an element of a matrix that one agent alone changed."""
 
     linear: Globs = LINEAR
     """Globs of the matrices that are linear layers; the shape must fit too."""
@@ -151,7 +154,7 @@ class WholeMatrices(MergeMethod):
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """What an element gets depends on its whole matrix."""
-        return Dilution.unknown(len(names), f"no multiplier in linear layers; {self._beside} elsewhere")
+        return Dilution.unknown(len(names), f"{self.in_words}; {self._beside} elsewhere")
 
     @property
     def _beside(self) -> str:

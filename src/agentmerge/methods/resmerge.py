@@ -1,6 +1,7 @@
 """ResMerge: a consensus of what is left of each task vector without its leading direction.
 
-"ResMerge", https://arxiv.org/abs/2606.02252. For each matrix, T agents, Frobenius norms, cos over whole matrices:
+"ResMerge: Residual-based Spectral Merging of Large Language Models", https://arxiv.org/abs/2606.02252. For each matrix,
+T agents, Frobenius norms, cos over whole matrices:
 
     H[t] = the `rank_topk` leading singular triples of tau[t];   R[t] = tau[t] - H[t]
     q[t] = R[t] / norm R[t];   s = mean over i < j of cos(q[i], q[j]);   Q = sum of q[t];   c = mean of cos(q[t], Q)
@@ -102,10 +103,11 @@ class ResMerge(Spectral):
     }
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = {
         "by_chance": (
-            "in {} matrices the agents agree as little as unrelated ones",
+            "in {} the agents agree as little as unrelated ones",
             "chance chose between their mean and their consensus there, which weighs them by their norms.",
         )
     }
+    in_words: ClassVar[str] = "by matrix: 1 / N, or inverse to the size of the agent's change"
 
     name: Literal["resmerge"] = "resmerge"
     rank_topk: int = Field(default=1, ge=0)

@@ -77,5 +77,6 @@ def told_of(who: str, facts: Facts, meanings: Mapping[str, tuple[str, str]]) -> 
         if kind in meanings:
             found, todo = meanings[kind]
             some = ", ".join(list(listed)[:3]) + (" ..." if len(places) > 3 else "")
-            notes.append(Note(f"{who}: {found.format(len(places))} ({some});", todo))
+            number = "1 matrix" if len(places) == 1 else f"{len(places)} matrices"
+            notes.append(Note(f"{who}: {found.format(number)} ({some});", todo))
     return Told(learned={who: learned} if learned else {}, notes=tuple(notes))

@@ -1,7 +1,7 @@
 """SVC: any merge, each of its singular directions scaled to the agents' retention in it.
 
-"Singular value calibration", https://arxiv.org/abs/2602.05536, a wrapper. Per matrix, D [out, in] the update that the
-inner method gives it:
+"When Shared Knowledge Hurts: Spectral Over-Accumulation in Model Merging", https://arxiv.org/abs/2602.05536. Singular
+Value Calibration is a wrapper. Per matrix, D [out, in] the update that the inner method gives it:
 
     D = U S V^T;   x[r, t] = u[r]^T tau[t];   p[r, t] = <s[r] v[r], x[r, t]> / max(norm(x[r, t])^2, 1e-12)
     gamma[r] = T / sum over t of max(alpha, p[r, t])
@@ -59,7 +59,7 @@ TIED = 1e-12
 """Squares of singular values that are closer, as a share of the largest, can't be told apart."""
 MEANINGS = {
     "tied": (
-        "{} matrices have equal singular values, whose directions are arbitrary",
+        "{} with equal singular values, whose directions are arbitrary",
         "their calibration is, too: another inner method, or less sparse agents.",
     )
 }
@@ -183,7 +183,9 @@ class Svc(Wrapper):
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """What an element gets depends on its whole matrix."""
-        return Dilution.unknown(len(names), f"no multiplier in matrices; that of `{self.then.name}` elsewhere")
+        return Dilution.unknown(
+            len(names), f"no multiplier in a matrix, but one by direction; {self.then.name} elsewhere"
+        )
 
 
 def chain_of(method: MergeMethod) -> list[MergeMethod]:

@@ -46,10 +46,11 @@ class TsvM(Spectral):
     }
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = {
         "rank_deficient": (
-            "in {} matrices the agents have fewer directions than their share",
+            "in {} the agents have fewer directions than their share",
             "public codes fill up with rounding noise, which is left out here; most of it are agents of few changes.",
         )
     }
+    in_words: ClassVar[str] = "no multiplier in a matrix: an agent's leading directions without the others'"
 
     name: Literal["tsv_m"] = "tsv_m"
     scale: float = 1.0
