@@ -50,6 +50,8 @@ class AgentSource(Settings):
     """Its coefficient."""
     importance: PathText | None = None
     """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
+    grams: PathText | None = None
+    """The Gram matrices of its layers' inputs: a folder or file that `agentmerge grams` wrote."""
 
 
 class Inputs(Settings):
@@ -156,12 +158,13 @@ class Recipe(Settings):
         return self
 
     @model_validator(mode="after")
-    def _importance_given(self) -> Self:
-        lacking = [name for name in self.agent_names if self.agents[name].importance is None]
-        if "importance" in self.method.reads and lacking:
-            path = f"agents.{lacking[0]}.importance"
-            found = f"{path}: missing, method '{self.method.name}' reads the importance of every agent"
-            raise RecipeError(found, todo="Make it with `agentmerge importance`.", where=Where(path=path))
+    def _beside_given(self) -> Self:
+        for kind in self.method.reads:
+            lacking = [name for name in self.agent_names if getattr(self.agents[name], kind) is None]
+            if lacking:
+                path = f"agents.{lacking[0]}.{kind}"
+                found = f"{path}: missing, method '{self.method.name}' reads the {kind} of every agent"
+                raise RecipeError(found, todo=f"Make it with `agentmerge {kind}`.", where=Where(path=path))
         return self
 
     @classmethod

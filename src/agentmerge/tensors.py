@@ -116,6 +116,9 @@ class Stack:
     """The agents as read where some of `agents` are not that (see alike.storage); () where all are."""
     absent: frozenset[str] = frozenset()
     """Agents that are skipped here or lack the tensor: they count as the base itself, and have no importance."""
+    grams: tuple[Array | None, ...] = ()
+    """Where the method reads them: each agent's Gram matrix of the inputs of this layer, whole whatever the block,
+    [in, in] or [experts, in, in]; None of an agent that is absent."""
     tau: Array | None = None
     """Task vectors that a wrapping method made, float32 [agents, n]; None: those of the agents themselves."""
 

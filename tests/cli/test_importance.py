@@ -8,8 +8,8 @@ import pytest
 
 import agentmerge.importance
 from agentmerge.cli.importance import summary
+from agentmerge.importance.prepare import Options
 from agentmerge.importance.record import DataFacts, ImportanceRecord, ModelFacts, Settings, TensorFacts
-from agentmerge.importance.run import Options
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_without_its_extra_it_says_what_to_install(run, agents, data, tmp_path, 
 
 def test_a_folder_without_a_tokenizer_is_told_not_the_lines(run, agents, data, tmp_path, monkeypatch):
     torch = SimpleNamespace(DEVICES=("cpu",), DTYPES=("float32",), choose_device=lambda _: "cpu")
-    monkeypatch.setattr("agentmerge.importance.run._torch", lambda: torch)
+    monkeypatch.setattr("agentmerge.importance.prepare.torch_file", lambda _: torch)
     ran = run("importance", str(agents / "code"), "--data", str(data), "--out", str(tmp_path / "out"))
     assert (ran.code, f"{agents / 'code'}: the folder has no tokenizer" in ran.err) == (2, True)
     assert "Remove the line" not in ran.err

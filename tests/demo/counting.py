@@ -1,6 +1,6 @@
 """Merge the shipped agents with every method and count; `python -m tests.demo.counting` writes golden.json anew.
 
-Fisher reads importance, which takes torch to measure: here it is drawn at random.
+Some methods read importance or Gram matrices, which take torch to measure: here they are drawn at random.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import numpy as np
 
 import agentmerge
 from agentmerge.demo.shipped import NAMES, TRIO, folder, recipe
-from agentmerge.methods.layers import WholeMatrices
-from agentmerge.methods.registry import known_methods
+from agentmerge.methods.disentangle import Disentangle
+from agentmerge.methods.layers import LINEAR, WholeMatrices, matches
+from agentmerge.methods.registry import known_methods, resolve_method
 from agentmerge.methods.svc import Svc
-from agentmerge.testing import random_importance, read_checkpoint, write_checkpoint
+from agentmerge.testing import random_gram, random_importance, read_checkpoint, write_checkpoint
 
 GOLDEN = Path(__file__).parent / "golden.json"
 METHODS = sorted(known_methods())
-WHOLE = {name for name, method in known_methods().items() if issubclass(method, WholeMatrices | Svc)}
-"""Methods of whole matrices."""
+WHOLE = {name for name, method in known_methods().items() if issubclass(method, WholeMatrices | Svc | Disentangle)}
+"""Methods of whole matrices, or that search: BLAS has a say."""
 
 
 def changed() -> dict[str, int]:
@@ -34,9 +35,9 @@ def merged(method: str, scratch: Path) -> dict[str, int]:
     """How many stored numbers of the merge are not the base's, and the sum of all bits."""
     settings = {"name": method, **({"agent": "code"} if method == "region" else {})}
     wanted = recipe({"name": "ram"}, TRIO).dump() | {"method": settings}
-    if method == "fisher":
+    for kind in resolve_method(settings).reads:
         for number, name in enumerate(TRIO):
-            wanted["agents"][name]["importance"] = str(importance(number, name, scratch))
+            wanted["agents"][name][kind] = str(drawn(kind, number, name, scratch))
     record = agentmerge.merge(wanted, scratch / "out")
     assert set(record.survey.agents) == set(TRIO)
     base, found = read_checkpoint(folder("base")), read_checkpoint(scratch / "out")
@@ -47,11 +48,14 @@ def merged(method: str, scratch: Path) -> dict[str, int]:
     }
 
 
-def importance(seed: int, name: str, scratch: Path) -> Path:
-    """Of an agent, the same in every run."""
-    rng = np.random.default_rng(seed)
-    drawn = {tensor: random_importance(rng, a.shape) for tensor, a in sorted(read_checkpoint(folder(name)).items())}
-    return write_checkpoint(scratch / f"{name}.importance", drawn, config={})
+def drawn(kind: str, seed: int, name: str, scratch: Path) -> Path:
+    """Importance or Gram matrices of an agent, the same in every run."""
+    rng, tensors = np.random.default_rng(seed), sorted(read_checkpoint(folder(name)).items())
+    if kind == "importance":
+        made = {tensor: random_importance(rng, a.shape) for tensor, a in tensors}
+    else:
+        made = {tensor: random_gram(rng, (a.shape[-1],) * 2) for tensor, a in tensors if matches(tensor, LINEAR)}
+    return write_checkpoint(scratch / f"{name}.{kind}", made, config={})
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from agentmerge.cli import main
 from agentmerge.cli.schema import recipe_table
 from agentmerge.methods import registry
 from agentmerge.recipe import Recipe
-from agentmerge.testing import make_agents, random_importance, read_checkpoint, write_checkpoint
+from agentmerge.testing import make_agents, random_gram, random_importance, read_checkpoint, write_checkpoint
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -72,6 +72,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("code", "tool"):
         importance = {tensor: random_importance(rng, shape) for tensor, shape in shapes.items()}
         write_checkpoint(tmp_path / "importance" / name, importance, config={})
+        sides = {tensor: (shape[-1],) * 2 for tensor, shape in shapes.items() if tensor.endswith("proj.weight")}
+        grams = {tensor: random_gram(rng, shape) for tensor, shape in sides.items()}
+        write_checkpoint(tmp_path / "grams" / name, grams, config={})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     return tmp_path

@@ -14,6 +14,7 @@ from agentmerge.testing import (
     assert_same_tensors,
     make_agents,
     random_base,
+    random_gram,
     random_importance,
     read_checkpoint,
     write_checkpoint,
@@ -39,6 +40,8 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "region": ({"name": "region", "agent": "tool", "keep": "shared"}, {}),
     "wudi": ({"name": "wudi", "steps": 2}, {}),
     "resmerge": ({"name": "resmerge"}, {}),
+    "disentangle": ({"name": "disentangle", "then": {"name": "dare", "then": "ram_plus"}}, STOCHASTIC),
+    "regmean": ({"name": "regmean"}, {}),
     "svc": ({"name": "svc", "then": {"name": "dare", "density": 0.4, "then": "ram_plus"}}, STOCHASTIC),
 }
 
@@ -53,7 +56,10 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sources, dict[str,
     for name, path in sources.agents.items():
         importance = {tensor: random_importance(rng, array.shape) for tensor, array in base.items()}
         stored = write_checkpoint(folder / f"{name}.importance", importance, config={})
-        entries[name] = {"source": str(path), "weight": 0.9, "importance": str(stored)}
+        sides = {tensor: (array.shape[-1],) * 2 for tensor, array in base.items() if tensor.endswith("proj.weight")}
+        grams = {tensor: random_gram(rng, shape) for tensor, shape in sides.items()}
+        beside = {"importance": str(stored), "grams": str(write_checkpoint(folder / f"{name}.grams", grams, config={}))}
+        entries[name] = {"source": str(path), "weight": 0.9, **beside}
     return sources, entries
 
 

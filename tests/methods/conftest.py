@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from agentmerge import kernels
+from agentmerge.files.save import save
 from agentmerge.tensors import Block, Stack, TensorSpec, as_float32
 from agentmerge.testing import read_checkpoint, survey_of
 
@@ -37,8 +39,32 @@ def inputs() -> Path:
     return Path(__file__).parents[1] / "golden"
 
 
+INPUTS = {
+    "self_attn.q_proj": ("self_attn.k_proj", "self_attn.v_proj"),
+    "self_attn.o_proj": (),
+    "mlp.gate_proj": ("mlp.up_proj",),
+    "mlp.down_proj": (),
+}
+"""The layers of the golden set that inputs are known of, and those that share them."""
+
+
 @pytest.fixture(scope="session")
-def golden_recipe() -> Callable[..., dict[str, Any]]:
+def golden_grams(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Gram matrices of the golden set's made-up inputs, a folder for each agent."""
+    root = tmp_path_factory.mktemp("grams")
+    inputs = read_checkpoint(Path(__file__).parents[1] / "golden2" / "esm" / "activations_int8.safetensors")
+    layers = {f"model.layers.{i}.{name}": others for i in range(2) for name, others in INPUTS.items()}
+    pairs = [(name, other) for name, others in layers.items() for other in others]
+    shared = {f"{name.rsplit('.', 2)[0]}.{other}.weight": f"{name}.weight" for name, other in pairs}
+    for agent in ("code", "tool", "memory"):
+        rows = {name: inputs[f"{name}.input.{agent}"].astype(np.float64) / 16 for name in layers}
+        grams = {f"{name}.weight": x.T @ x for name, x in rows.items()}
+        save(root / agent, grams, metadata={"shared": json.dumps(shared)})
+    return root
+
+
+@pytest.fixture(scope="session")
+def golden_recipe(golden_grams: Path) -> Callable[..., dict[str, Any]]:
     """A recipe over the golden numbers, float32 output: `golden_recipe(golden, "ties", seed=1)`."""
 
     def recipe(root: Path, method: Any, weights: Mapping[str, float] | None = None, **sections: Any) -> dict[str, Any]:
@@ -47,6 +73,7 @@ def golden_recipe() -> Callable[..., dict[str, Any]]:
                 "source": str(root / name),
                 "weight": (weights or {}).get(name, 1.0),
                 "importance": str(root / "importance" / f"{name}.safetensors"),
+                "grams": str(golden_grams / name),
             }
             for name in ("code", "tool", "memory")
         }

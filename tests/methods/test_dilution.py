@@ -57,6 +57,10 @@ class Merged(NamedTuple):
         """Lambda, as the record tells it."""
         return self.record.survey.agents[name].scale or 0.0
 
+    def redundant(self, name: str) -> float:
+        """An agent's coefficient in what `disentangle` takes away."""
+        return float(self.record.learned["disentangled"]["coefficients"][name])
+
     def drawn(self, name: str) -> Array:
         """What DARE keeps of an agent, bool [elements]."""
         shapes = {tensor: array.size for tensor, array in sorted(read_checkpoint(self.root / "base").items())}
@@ -108,7 +112,27 @@ ROWS: dict[str, tuple[str, dict[str, Any], Any]] = {
         {"density": DENSITY, "then": {"name": "ram_plus"}},
         lambda m, u, w, whole: w[u.name] * m.scale(u.name) / DENSITY * m.drawn(u.name)[u.place],
     ),
+    "disentangle": (
+        "(w[t] - a[t] * sum of w) / N around Task Arithmetic",
+        {},
+        lambda m, u, w, whole: (w[u.name] - m.redundant(u.name) * sum(w.values())) / len(AGENTS),
+    ),
     "fisher": ("scale * f[t] / sum of f", {"scale": 0.8}, lambda *a: 0.8 * fisher_share(*a)),
+    "regmean": (
+        "none in a linear layer; else w[t] / N",
+        {},
+        lambda m, u, w, whole: w[u.name] / len(AGENTS) * not_linear(m, u),
+    ),
+    "esm": (
+        "none in a matrix; else scale * w[t] / N",
+        {"scale": 0.7, "layer_power": 0, "matrices": ""},
+        lambda m, u, w, whole: not_in_layers(m, u, 0.7 * w[u.name] / len(AGENTS)),
+    ),
+    "esm_vit": (
+        "none in a matrix; else w[t] / N",
+        {"layer_power": 0, "matrices": ""},
+        averaged_beside,
+    ),
     "wudi": (
         "none in a linear layer; else w[t] / N",
         {"solver": "exact"},
@@ -235,7 +259,9 @@ def test_the_documents_table_has_every_method_and_the_multiplier_that_is_tested_
         assert table()[name][-1] == multiplier, name
 
 
-@pytest.mark.parametrize("name", [n for n in ROWS if n not in ("dare", "fisher", "wudi", "svc", "region", "calibrate")])
+@pytest.mark.parametrize(
+    "name", [n for n in ROWS if n not in ("dare", "disentangle", "fisher", "wudi", "svc", "region", "calibrate")]
+)
 def test_the_documents_table_tells_the_passes(inputs: Path, tmp_path: Path, golden_recipe: Any, name: str) -> None:
     record = merge(golden_recipe(inputs, {"name": name}), tmp_path / "out")
     assert table()[name][2] == f"{record.timing.folds} + 1"
@@ -251,6 +277,7 @@ def test_the_documents_table_tells_the_passes(inputs: Path, tmp_path: Path, gold
         ({"name": "region", "agent": "code"}, "0 + 1"),
         ({"name": "dare", "then": "ties"}, "those of `then`"),
         ({"name": "svc", "then": "ties"}, "those of `then`"),
+        ({"name": "disentangle", "then": "ties"}, "one fold more than `then`"),
         ({"name": "calibrate", "then": "ties"}, "one fold more than `then`"),
     ],
     ids=str,
@@ -265,6 +292,7 @@ def test_the_documents_table_tells_the_passes_of_methods_with_settings(
         "region": 0,
         "dare": 3,
         "svc": 3,
+        "disentangle": 4,
         "calibrate": 4,
     }
     assert record.timing.folds == expected[method["name"]]

@@ -169,7 +169,7 @@ def test_methods_are_listed_in_their_order_and_other_files_follow_by_name(
 ) -> None:
     """A new method inside the project is one file."""
     ram = ("ram", "ram_plus", "ram_plus_soft", "ram_plus_auto")
-    usual = ("task_arithmetic", "linear", "ties", "dare", "fisher")
+    usual = ("task_arithmetic", "linear", "ties", "dare", "disentangle", "fisher", "regmean", "esm", "esm_vit")
     whole = ("wudi", "wudi_auto", "resmerge", "tsv_m", "iso_c", "iso_cts", "svc")
     names = (*ram, *usual, *whole, "region", "calibrate")
     assert tuple(known_methods()) == names
@@ -281,7 +281,12 @@ def test_a_broken_package_is_named_where_its_method_is_asked_for_and_stops_no_ot
 # the contract
 
 
-REQUIRED: dict[str, dict[str, Any]] = {"region": {"agent": "code"}, "wudi": {"steps": 10}}
+SHORT = {"layer_power": 0, "matrices": ""}
+REQUIRED: dict[str, dict[str, Any]] = {
+    "region": {"agent": "code"},
+    "wudi": {"steps": 10},
+    **dict.fromkeys(("esm", "esm_vit"), SHORT),
+}
 """Settings without which a method can't be used, or takes long."""
 
 KNOWN = [{"name": name, **REQUIRED.get(name, {})} for name in sorted(known_methods())]

@@ -9,6 +9,7 @@ from agentmerge.alike.alignment import aligned
 from agentmerge.alike.complete import complete
 from agentmerge.alike.configs import compare_configs, compare_side_files
 from agentmerge.alike.family import Family
+from agentmerge.alike.grams import grams_alike
 from agentmerge.alike.heads import base_heads, with_head
 from agentmerge.alike.names import base_names, renamed_like
 from agentmerge.alike.numbers import plain_numbers
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from agentmerge.alike.family import Reads
+    from agentmerge.methods.base import Beside
     from agentmerge.recipe import Inputs
     from agentmerge.sources.source import Source
 
@@ -77,3 +79,10 @@ def importance_alike(family: Family, importance: Source) -> Source:
     if pair is not None and pair.head in family.base.specs and pair.embedding in source.specs:
         source = with_head(source, pair)
     return laid_like(source, family.base, zero=True)
+
+
+BESIDE_ALIKE: Mapping[Beside, Callable[[Family, Source], Source]] = {
+    "importance": importance_alike,
+    "grams": grams_alike,
+}
+"""How what lies beside an agent's weights is seen as the agent itself is."""

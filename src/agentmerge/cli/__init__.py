@@ -19,6 +19,7 @@ COMMANDS = {
     "schema": "Print a JSON Schema, for editors and for checks.",
     "synth": "Write a synthetic base and agents in the shape of a real model.",
     "importance": "Measure which weights an agent's own answers depend on: the diagonal Fisher.",
+    "grams": "Measure the Gram matrices of the inputs of an agent's layers, for esm and regmean.",
     "eval": "Ask a model the questions of benchmarks and score its answers.",
     "eval doctor": "Say which benchmarks can run here, and how to get what is missing.",
     "eval fetch": "Fetch the data of a benchmark from the hub into a folder.",

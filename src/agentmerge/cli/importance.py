@@ -10,7 +10,8 @@ import typer
 from agentmerge.cli.console import Bar, resumable, say, tell_warnings
 from agentmerge.cli.options import Json, Overwrite, Quiet, takes_settings
 from agentmerge.cli.process import printing
-from agentmerge.importance.run import Options, measure
+from agentmerge.importance.prepare import Options
+from agentmerge.importance.run import measure
 
 if TYPE_CHECKING:
     from agentmerge.importance.record import ImportanceRecord

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge import kernels
+from agentmerge.alike.grams import no_gram
 from agentmerge.alike.storage import restored
 from agentmerge.errors import DataError
 from agentmerge.files.positional import PAGE, aligned_empty
@@ -67,14 +68,19 @@ def read_rows(plan: Plan, job: Job, block: Block, buffers: Buffers, ahead: Ahead
         buffers: of this worker.
         ahead: the job and block that the OS may fetch meanwhile.
     """
-    arrays = [buffers.take(i, row.tensor.dtype, block.elements) for i, row in enumerate(job.rows)]
+    arrays = [
+        np.empty(row.tensor.elements, DTYPES[row.tensor.dtype])  # large, and no block after this one needs the room
+        if row.whole
+        else buffers.take(i, row.tensor.dtype, block.elements)
+        for i, row in enumerate(job.rows)
+    ]
     read_blocks(_placed(plan, job, block), arrays, () if ahead is None else _placed(plan, *ahead))
     return arrays
 
 
 def _placed(plan: Plan, job: Job, block: Block) -> list[tuple[Weights, Block]]:
     """The block of every row of a job, and whose it is."""
-    return [(plan.sources[r.source].weights, Block(r.tensor, block.start, block.stop)) for r in job.rows]
+    return [(plan.sources[row.source].weights, row.read_for(block)) for row in job.rows]
 
 
 def stacked(plan: Plan, job: Job, block: Block, rows: Sequence[Array], buffers: Buffers) -> Stack:
@@ -95,10 +101,11 @@ def stacked(plan: Plan, job: Job, block: Block, rows: Sequence[Array], buffers: 
         return Stack(block, rows[0], stored, tuple(job.rows[i].source for i in job.agents))
     importance = tuple(_importance(plan, job, t, rows) for t in range(len(job.importance)))
     extra = {"importance": importance} if importance else {}
+    grams = tuple(_gram(plan, job, t, rows) for t in range(len(job.grams)))
     if not any(job.rows[i].rounds for i in job.agents):
-        return Stack(block, rows[0], stored, plan.names, plan.weights, extra, absent=job.absent)
+        return Stack(block, rows[0], stored, plan.names, plan.weights, extra, absent=job.absent, grams=grams)
     agents = tuple(_restored(plan, job, block, i, rows, buffers) if job.rows[i].rounds else rows[i] for i in job.agents)
-    return Stack(block, rows[0], agents, plan.names, plan.weights, extra, stored, job.absent)
+    return Stack(block, rows[0], agents, plan.names, plan.weights, extra, stored, job.absent, grams)
 
 
 def _restored(plan: Plan, job: Job, block: Block, i: int, rows: Sequence[Array], buffers: Buffers) -> Array:
@@ -115,11 +122,27 @@ def _importance(plan: Plan, job: Job, t: int, rows: Sequence[Array]) -> Array:
     values, name = rows[job.importance[t]], plan.names[t]
     wide = as_float32(values)
     if not ((wide >= 0) & (wide < np.inf)).all():
-        source = plan.importance[name]
+        source = plan.beside["importance"][name]
         raise DataError(
             f"{job.tensor.name}: importance of agent '{name}' ({source.text}) holds NaN, inf or negative numbers",
             expected="finite ones of at least 0",
             todo="Make it again with `agentmerge importance`.",
+            where=replace(source.where, tensor=job.tensor.name),
+        )
+    return values
+
+
+def _gram(plan: Plan, job: Job, t: int, rows: Sequence[Array]) -> Array | None:
+    """The Gram matrix of agent t, or its stack of them; None for an agent that counts as unchanged."""
+    if job.grams[t] == 0:
+        return None
+    values, name = rows[job.grams[t]].reshape(job.work.gram), plan.names[t]
+    if (wrong := no_gram(values)) is not None:
+        source = plan.beside["grams"][name]
+        raise DataError(
+            f"{job.tensor.name}: grams of agent '{name}' ({source.text}): {wrong}",
+            expected="X^T X, finite and symmetric",
+            todo="Make them again with `agentmerge grams`.",
             where=replace(source.where, tensor=job.tensor.name),
         )
     return values

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agentmerge.alike.storage import rounds
-from agentmerge.engine.plan import AS_STORED, IMPORTANCE, Job, Plan, Row, name_in
+from agentmerge.engine.plan import AS_STORED, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.engine.verdicts import idle_notes, untied
 from agentmerge.errors import AlignmentError, Note, RecipeError
@@ -22,20 +22,23 @@ if TYPE_CHECKING:
     from agentmerge.alike.alignment import Alignment
     from agentmerge.alike.family import Family
     from agentmerge.alike.heads import Tie
+    from agentmerge.methods.base import Beside
     from agentmerge.recipe import Recipe
     from agentmerge.sources.source import Source
 
+GRAMS = ("F64", "F32")
+"""How Gram matrices may be stored."""
 MOST = 10
 """Rules that match nothing and are told by name."""
 
 
-def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) -> Plan:
+def plan_of(recipe: Recipe, family: Family, beside: Mapping[Beside, Mapping[str, Source]]) -> Plan:
     """Decide everything that headers and configs can decide.
 
     Args:
         recipe: what to do.
         family: its sources under the base's names and shapes.
-        importance: by agent, seen as the agents are; {} where the method reads none.
+        beside: what the method reads beside the weights, by agent, seen as the agents are.
 
     Raises:
         MergeError: what headers, configs and the recipe show to be wrong.
@@ -44,7 +47,7 @@ def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) ->
     assert alignment is not None, "the chain ends with it"
     decisions = {name: rules.decide(name) for name in family.base.specs}
     layout = plan_layout(_output_specs(recipe, family), int(recipe.output.shard_size))
-    draft = _Draft(recipe, family, importance, alignment, layout)
+    draft = _Draft(recipe, family, beside, alignment, layout)
     head = family.tied.head if family.tied is not None else None
     jobs = tuple(draft.job(spec, decisions[spec.name]) for spec in alignment.specs if spec.name != head)
     if not any(job.tensor.elements for job in jobs if job.method is not None):
@@ -54,7 +57,7 @@ def plan_of(recipe: Recipe, family: Family, importance: Mapping[str, Source]) ->
             todo="Check base and rules.",
         )
     notes = (*_unused(rules), *_notes(family, decisions))
-    plan = Plan(recipe, family, importance, jobs, tuple(map(_comparison, family.ties)), layout, notes)
+    plan = Plan(recipe, family, beside, jobs, tuple(map(_comparison, family.ties)), layout, notes)
     return replace(plan, notes=(*notes, *idle_notes(plan)))
 
 
@@ -65,9 +68,11 @@ def varied(plan: Plan, recipe: Recipe) -> Plan:
         MergeError: what the other settings make impossible.
     """
     if recipe.method.reads != plan.recipe.method.reads:
-        raise RecipeError("method: all recipes of one pass must read the same, weights alone or importance too.")
-    other = plan_of(recipe, plan.family, plan.importance)
-    if [job.step for job in other.jobs] != [job.step for job in plan.jobs]:
+        raise RecipeError(
+            "method: all recipes of one pass must read the same beside the weights, importance, grams or nothing."
+        )
+    other = plan_of(recipe, plan.family, plan.beside)
+    if [(job.step, job.work.gram) for job in other.jobs] != [(job.step, job.work.gram) for job in plan.jobs]:
         raise RecipeError(
             "method: all recipes of one pass must see the same tensors whole, found one that sees others in blocks",
             todo="Merge them one by one.",
@@ -94,7 +99,7 @@ class _Draft:
 
     recipe: Recipe
     family: Family
-    importance: Mapping[str, Source]
+    beside: Mapping[Beside, Mapping[str, Source]]
     alignment: Alignment
     layout: Layout
 
@@ -127,11 +132,16 @@ class _Draft:
         present = [name for name in self.recipe.agent_names if name not in job.absent]
         rows = [job.rows[0], *(self._row(name, job) for name in present)]
         agents = tuple(present.index(name) + 1 if name in present else 0 for name in self.recipe.agent_names)
-        if job.method is None or not self.importance:
-            return replace(job, rows=tuple(rows), agents=agents)
-        rows += [self._importance_row(name, job) for name in present]
-        importance = tuple(i + len(present) if i else 0 for i in agents)
-        return replace(job, rows=tuple(rows), agents=agents, importance=importance)
+        job = replace(job, agents=agents)
+        if job.method is None:
+            return replace(job, rows=tuple(rows))
+        if "importance" in self.beside:
+            job = replace(job, importance=tuple(i + len(rows) - 1 if i else 0 for i in agents))
+            rows += [self._beside_row("importance", name, job, job.tensor.shape) for name in present]
+        if job.work.gram:
+            job = replace(job, grams=tuple(i + len(rows) - 1 if i else 0 for i in agents))
+            rows += [replace(self._beside_row("grams", name, job, job.work.gram), whole=True) for name in present]
+        return replace(job, rows=tuple(rows))
 
     def _row(self, source: str, job: Job) -> Row:
         opened = self.family.base if source == "base" else self.family.agents[source]
@@ -139,18 +149,23 @@ class _Draft:
         decided = self.recipe.inputs.storage_rounding == "ignore" and job.method is not None and source != "base"
         return Row(source, spec, decided and rounds(job.tensor.dtype, opened.weights.stored(spec.name)))
 
-    def _importance_row(self, name: str, job: Job) -> Row:
-        source, wanted = self.importance[name], job.tensor
-        spec = source.specs.get(wanted.name)
-        if spec is None or spec.shape != wanted.shape:
+    def _beside_row(self, kind: Beside, name: str, job: Job, shape: tuple[int, ...]) -> Row:
+        """The row of what is read beside an agent's tensor, which must have this shape."""
+        source, tensor = self.beside[kind][name], job.name
+        spec, dtypes = source.specs.get(tensor), GRAMS if kind == "grams" else MERGEABLE
+        if spec is None or spec.shape != shape or spec.dtype not in dtypes:
             what = "no such tensor" if spec is None else f"shape {list(spec.shape)}"
+            if spec is not None and spec.dtype not in dtypes:
+                what += f" of {spec.dtype} numbers"
+            leave = "leave this layer out of the method's `linear`, or take it from the base"
             raise AlignmentError(
-                f"{wanted.name}: {IMPORTANCE} of agent '{name}' ({source.text}) has {what}",
-                expected=f"shape {list(wanted.shape)}",
-                todo="Make it again from this agent, or take this tensor from the base.",
-                where=replace(source.where, tensor=wanted.name),
+                f"{tensor}: {kind} of agent '{name}' ({source.text}) has {what}",
+                expected=f"shape {list(shape)}" + (f" of {' or '.join(GRAMS)}" if kind == "grams" else ""),
+                todo=f"Make it again from this agent with `agentmerge {kind}`, or "
+                + (f"{leave}." if kind == "grams" else "take this tensor from the base."),
+                where=replace(source.where, tensor=tensor),
             )
-        return Row(f"{IMPORTANCE}/{name}", spec)
+        return Row(f"{kind}/{name}", spec)
 
 
 def _comparison(tie: Tie) -> Job:

@@ -94,7 +94,8 @@ def memory_bytes(plan: Plan) -> int:
     row, size = _row_bytes(plan), block_size(plan)
     alone, shared = [0.0], [0]
     for job in plan.jobs:
-        taken = max((block.elements for block in blocks(job, size)), default=0) * _width(job, row) + job.work.bytes
+        taken = max((block.elements for block in blocks(job, size)), default=0) * _width(job, row)
+        taken += job.work.bytes + job.bytes_whole
         if job.work.share:
             alone.append(taken * min(1 / job.work.share, workers(plan)))
         else:
@@ -109,7 +110,7 @@ def _width(job: Job, row: int) -> int:
 
 def _row_bytes(plan: Plan) -> int:
     """Bytes that one element takes at most in a worker's buffers: of every source, restored, and its result."""
-    stacked = (plan.family.base, *plan.family.agents.values(), *plan.importance.values())
+    stacked = (plan.family.base, *plan.family.agents.values(), *plan.beside.get("importance", {}).values())
     read = sum(max((DTYPES[s.dtype].itemsize for s in source.specs.values()), default=0) for source in stacked)
     return 4 + read + 4 * len(plan.rounding)
 

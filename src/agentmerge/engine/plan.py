@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.tokens import content_of
 from agentmerge.methods.base import Work
-from agentmerge.tensors import DTYPES, LEAF, Cast, TensorSpec
+from agentmerge.tensors import DTYPES, LEAF, Block, Cast, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from agentmerge.alike.heads import Tie
     from agentmerge.errors import Note
     from agentmerge.files.layout import Layout, Place
-    from agentmerge.methods.base import MergeMethod
+    from agentmerge.methods.base import Beside, MergeMethod
     from agentmerge.recipe import Recipe
     from agentmerge.sources.source import Source
     from agentmerge.survey.statistic import Statistic
 
-IMPORTANCE, AS_STORED = "importance", "as stored"
-"""What may be read beside the weights: for a method, and to compare a head with its embedding."""
+AS_STORED = "as stored"
+"""What is read beside the weights to compare a head with its embedding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,18 @@ class Row:
     """One tensor of one source, a row of a stack."""
 
     source: str
-    """"base" or an agent's name, with "importance/" or "as stored/" before it where that is meant."""
+    """"base" or an agent's name, with "importance/", "grams/" or "as stored/" before it where that is meant."""
     tensor: TensorSpec
     """As that source has it read."""
+    whole: bool = False
+    """Whether it has a shape of its own and is read whole, whatever the block."""
     rounds: bool = False
     """Whether its numbers may differ from the base's by how they are stored alone, and are restored (alike.storage)."""
+
+    def read_for(self, block: Block) -> Block:
+        """What is read of it for a block of its job."""
+        low, high = (0, self.tensor.elements) if self.whole else (block.start, block.stop)
+        return Block(self.tensor, low, high)
 
 
 _NO_CAST, _NO_WORK = Cast("F32"), Work()
@@ -58,6 +65,8 @@ class Job:
     """The row of each agent of the stack; 0, the base's, for one that counts as unchanged here."""
     importance: tuple[int, ...] = ()
     """The row of each agent's importance; 0 for one that has none."""
+    grams: tuple[int, ...] = ()
+    """The row of each agent's Gram matrix; 0 for one that has none."""
     places: tuple[Place, ...] = ()
     """Where the result goes: one place, or two where the output head is tied to the embedding; none in a comparison."""
     cast: Cast = _NO_CAST
@@ -83,8 +92,14 @@ class Job:
         return lcm(prod(shape), LEAF) or LEAF
 
     def bytes_read(self, elements: int) -> int:
-        """Bytes that so many elements take in all the rows."""
-        return elements * sum(DTYPES[row.tensor.dtype].itemsize for row in self.rows)
+        """Bytes that so many elements take in all the rows, and what is read whole with them."""
+        itemsizes = sum(DTYPES[row.tensor.dtype].itemsize for row in self.rows if not row.whole)
+        return elements * itemsizes + self.bytes_whole
+
+    @property
+    def bytes_whole(self) -> int:
+        """Bytes of the rows that are read whole."""
+        return sum(row.tensor.nbytes for row in self.rows if row.whole)
 
 
 @dataclass(frozen=True)
@@ -94,8 +109,8 @@ class Plan:
     recipe: Recipe
     family: Family
     """The sources, open, under the base's names and shapes."""
-    importance: Mapping[str, Source]
-    """By agent, where the method reads it."""
+    beside: Mapping[Beside, Mapping[str, Source]]
+    """What the method reads beside the weights, by agent."""
     jobs: tuple[Job, ...]
     """In the order of the base's files."""
     comparisons: tuple[Job, ...]
@@ -117,7 +132,7 @@ class Plan:
     def sources(self) -> dict[str, Source]:
         """Everything that is read, by the name that rows have for it."""
         found = {"base": self.family.base, **self.family.agents}
-        found |= {f"{IMPORTANCE}/{name}": source for name, source in self.importance.items()}
+        found |= {f"{kind}/{name}": source for kind, by in self.beside.items() for name, source in by.items()}
         return found | {f"{AS_STORED}/{name_in(tie)}": tie.source for tie in self.family.ties}
 
     @cached_property
@@ -167,8 +182,8 @@ class Plan:
         """What tells the sources from others, by "base" and agent names, as JSON data."""
         main = {"base": self.family.base, **self.family.agents}
         found = {n: {"source": s.text, **s.identity.as_json(), **self._beside[n]} for n, s in main.items()}
-        extra = self.importance.items()
-        return found | {f"{n}.{IMPORTANCE}": {"source": s.text, **s.identity.as_json()} for n, s in extra}
+        extra = [(f"{name}.{kind}", source) for kind, by in self.beside.items() for name, source in by.items()]
+        return found | {n: {"source": s.text, **s.identity.as_json()} for n, s in extra}
 
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""

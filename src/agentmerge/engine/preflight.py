@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agentmerge.alike.chain import importance_alike, make_alike
+from agentmerge.alike.chain import BESIDE_ALIKE, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost, drafts_of
 from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role, SourceError, Where
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from agentmerge.alike.family import Family
     from agentmerge.engine.plan import Plan
+    from agentmerge.methods.base import Beside
     from agentmerge.recipe import Recipe
     from agentmerge.sources.source import Source
 
@@ -130,10 +131,10 @@ class _Look:
             return None
         family = self._with_side_files(family)
         self.notes += _notes(family, sources)
-        importance = {} if self.errors else self._importance(family)
+        beside = {} if self.errors else self._beside(family)
         if not self.errors:
             with self.collecting():
-                return plan_of(self._recipe, family, importance)
+                return plan_of(self._recipe, family, beside)
         self.notes += family.notes
         return None
 
@@ -178,13 +179,15 @@ class _Look:
         behind = left_behind(base.folder.path, listing, [file.name for file in base.identity.files])
         return family.noted(*(replace(note, where=note.where.filled(base.where)) for note in behind))
 
-    def _importance(self, family: Family) -> dict[str, Source]:
-        """Every agent's importance, seen as the agent itself is."""
-        found: dict[str, Source] = {}
-        for name in self._recipe.agent_names if "importance" in self._recipe.method.reads else ():
-            with self.collecting():
-                source = self._open(Role(name, "importance"), self._recipe.agents[name].importance or "")
-                found[name] = importance_alike(family, source)
+    def _beside(self, family: Family) -> dict[Beside, dict[str, Source]]:
+        """What the method reads beside every agent's weights, seen as the agent itself is."""
+        found: dict[Beside, dict[str, Source]] = {}
+        for kind in self._recipe.method.reads:
+            found[kind] = {}
+            for name in self._recipe.agent_names:
+                with self.collecting():
+                    source = self._open(Role(name, kind), getattr(self._recipe.agents[name], kind) or "")
+                    found[kind][name] = BESIDE_ALIKE[kind](family, source)
         return found
 
     def _open(self, role: Role, text: str, base: Source | None = None) -> Source:
@@ -216,7 +219,8 @@ def refuse_read(plan: Plan, out: Path) -> None:
 def reads_of(plan: Plan) -> Protected:
     """Every file that a merge reads."""
     read = named_in(plan.recipe)
-    for source in (plan.family.base, *plan.family.agents.values(), *plan.importance.values()):
+    beside = (source for by in plan.beside.values() for source in by.values())
+    for source in (plan.family.base, *plan.family.agents.values(), *beside):
         what = f"the source of {source.role}"
         for file in source.identity.files:
             read.add_file(source.identity.folder / file.name, what)
@@ -233,6 +237,7 @@ def named_in(recipe: Recipe) -> Protected:
     for name, agent in recipe.agents.items():
         sources += [(agent.source, f"the source of agent '{name}'")]
         sources += [(agent.importance or "", f"the importance of '{name}'")]
+        sources += [(agent.grams or "", f"the grams of '{name}'")]
     named = [(Path(path), what) for path, what in files if path]
     for path, what in (*named, *((local_path(text), what) for text, what in sources if text)):
         with suppress(OSError):  # no path of this system, such as an id

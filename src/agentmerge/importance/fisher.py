@@ -1,4 +1,4 @@
-"""Squared gradients of the log-likelihood of responses, summed; the only file of this room that imports torch."""
+"""Squared gradients of the log-likelihood of responses, summed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
                 str(folder), local_files_only=True, trust_remote_code=False
             )
     except Exception as error:  # transformers raises whatever its files lead to
-        refused = f"{folder}: transformers can't load its tokenizer: {_line(error)}"
+        refused = f"{folder}: transformers can't load its tokenizer: {line_of(error)}"
         raise SourceError(refused, where=Where(path=str(folder))) from error
     return tokenizer
 
@@ -77,7 +77,7 @@ class Fisher:
             SourceError: transformers can't load it as a causal language model, or the files lack a weight.
         """
         self._device = device
-        self._model = _load(folder, DTYPES[dtype]).to(device)
+        self._model = load_model(folder, DTYPES[dtype]).to(device)
         self._sums: dict[str, Any] = {}
         self._total = torch.zeros((), dtype=torch.float32, device=device)
         for name, parameter in self._model.named_parameters():
@@ -95,8 +95,8 @@ class Fisher:
     def names(self) -> dict[str, Parameter]:
         """Every parameter in the words of the model's files, the main name of a tied one first."""
         shapes = {name: torch.empty(array.shape, device="meta") for name, array in self._sums.items()}
-        main = _as_stored(self._model, shapes)
-        every = _as_stored(self._model, self._with_tied(shapes))
+        main = as_stored(self._model, shapes)
+        every = as_stored(self._model, self._with_tied(shapes))
         return {name: Parameter(tuple(array.shape), id(array)) for name, array in [*main.items(), *every.items()]}
 
     def observe(self, example: TokenSequence) -> float:
@@ -112,7 +112,7 @@ class Fisher:
             likelihood.backward()
         except torch.cuda.OutOfMemoryError as error:
             needs = f"the example of line {example.line} ({example.tokens} tokens) needs more memory than the GPU has:"
-            todo = f"{_line(error)} Lower --max-length, or use --device cpu."
+            todo = f"{line_of(error)} Lower --max-length, or use --device cpu."
             raise MergeError(needs, todo=todo) from None
         value = float(likelihood.detach())
         if not math.isfinite(value) or not math.isfinite(float(self._total)):
@@ -137,7 +137,7 @@ class Fisher:
         """The sums in the names and shapes of the model's files, float32."""
         arrays = {name: array.cpu() for name, array in self._sums.items()}
         return {
-            name: array.contiguous().numpy() for name, array in _as_stored(self._model, self._with_tied(arrays)).items()
+            name: array.contiguous().numpy() for name, array in as_stored(self._model, self._with_tied(arrays)).items()
         }
 
     def _log_likelihood(self, example: TokenSequence) -> Any:
@@ -165,7 +165,12 @@ class Fisher:
         return {name: arrays[main[id(parameter)]] for name, parameter in every}
 
 
-def _load(folder: Path, dtype: Any) -> Any:
+def load_model(folder: Path, dtype: Any) -> Any:
+    """The causal language model of a folder, in this dtype, ready to be asked.
+
+    Raises:
+        SourceError: transformers can't load it, or the files lack a weight.
+    """
     word = "dtype" if _version() >= (4, 56) else "torch_dtype"
     auto: Any = transformers.AutoModelForCausalLM  # its annotations leave out the pair that loading info returns
     try:
@@ -174,7 +179,7 @@ def _load(folder: Path, dtype: Any) -> Any:
                 str(folder), local_files_only=True, trust_remote_code=False, output_loading_info=True, **{word: dtype}
             )
     except Exception as error:  # transformers raises whatever its files lead to
-        refused = f"{folder}: transformers can't load it as a causal language model: {_line(error)}"
+        refused = f"{folder}: transformers can't load it as a causal language model: {line_of(error)}"
         raise SourceError(refused, where=Where(path=str(folder))) from error
     if missing := sorted(report["missing_keys"]):
         lacking = f"{folder}: the files lack {missing[0]} and {len(missing) - 1} more weights of the model."
@@ -182,7 +187,7 @@ def _load(folder: Path, dtype: Any) -> Any:
     return model.eval()
 
 
-def _as_stored(model: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
+def as_stored(model: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays by a model's own names, as its files name and divide them: transformers 5 renames and fuses on loading."""
     try:
         from transformers.core_model_loading import revert_weight_conversion
@@ -195,6 +200,6 @@ def _version() -> tuple[int, ...]:
     return tuple(int(part) for part in transformers.__version__.split(".")[:2])
 
 
-def _line(error: Exception) -> str:
+def line_of(error: Exception) -> str:
     """The first lines of another library's message."""
     return " ".join(str(error).split())[:300]

@@ -1,4 +1,4 @@
-"""importance.json: what was measured on what, as typed JSON."""
+"""importance.json and grams.json: what was measured on what, as typed JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentmerge.frozen import Frozen, Record
 if TYPE_CHECKING:
     from pathlib import Path
 
-RECORD = "importance.json"
+RECORD, GRAMS = "importance.json", "grams.json"
 FORMULA = "F = (1/n) sum over n examples of (d/d theta of the sum over response tokens of log p(token | prefix))^2"
 
 
@@ -58,6 +58,44 @@ class TensorFacts(Frozen):
     """Left out, to the stored tensor whose array holds their gradient too."""
     not_float: list[str]
     """Left out: no method merges their dtype."""
+
+
+class GramFacts(Frozen):
+    """One Gram matrix."""
+
+    name: str
+    """The layer's weight, in the words of the model's files."""
+    inputs: int
+    """It is [inputs, inputs]."""
+    shared: list[str]
+    """Other weights that have the same inputs, and so this matrix."""
+
+
+class GramRecord(Record):
+    """The Gram matrices of one agent."""
+
+    formula: str = "G = (1/n) sum over n tokens of x x^T, x the input of the layer, prompt and response alike"
+    model: ModelFacts
+    data: DataFacts
+    settings: Settings
+    stored: str
+    """float64 or float32: of the products, of their sums and of the files."""
+    tokens: int
+    """n of the formula."""
+    grams: list[GramFacts]
+    left_out: list[str]
+    """Weights that the globs of linear layers fit, but that no layer of the model takes its inputs by."""
+    versions: dict[str, str]
+    warnings: list[str]
+
+    def dump(self) -> bytes:
+        """The file's content."""
+        return (self.model_dump_json(indent=2) + "\n").encode()
+
+    @classmethod
+    def load(cls, folder: Path) -> GramRecord:
+        """Read OUT/grams.json back."""
+        return cls.model_validate_json((folder / GRAMS).read_bytes())
 
 
 class ImportanceRecord(Record):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 Precision = Literal["float32", "float64"]
+Beside = Literal["importance", "grams"]
+"""What may be read beside an agent's weights, by the name of its field in a recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ class Work:
     """What a fold's merge of the tensor is kept under (Survey.kept), where computing it again takes longer."""
     times: int = 1
     """How often a merge computes it: again in the last pass what a fold measured and did not keep."""
+    gram: tuple[int, ...] = ()
+    """Shape of the Gram matrix of its inputs that merging it needs of every agent: [in, in], or [experts, in, in] of a
+    stack; () for none. The tensor must be seen whole then."""
     problem: Problem | None = None
     """Why it can't be done on this machine; a merge is refused before it starts."""
 
@@ -125,8 +130,8 @@ class MergeMethod(Settings, ABC):
         return self
 
     @property
-    def reads(self) -> tuple[Literal["importance"], ...]:
-        """What is read beside the weights: () or ("importance",), which is in `Stack.extra` then."""
+    def reads(self) -> tuple[Beside, ...]:
+        """What is read beside the weights: importance, which is in `Stack.extra` then; grams, see `Work.gram`."""
         return ()
 
     @property

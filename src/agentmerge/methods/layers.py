@@ -83,6 +83,15 @@ class WholeMatrices(MergeMethod):
     def matrix_bytes(self, rows: int, columns: int, agents: int) -> int:
         """What `update` holds at most, the task vectors among it."""
 
+    def factor(self, stack: Stack, survey: Survey) -> float:
+        """What the update of one matrix is multiplied by, as answers tell it."""
+        return 1.0
+
+    @property
+    def others_scale(self) -> float:
+        """What the update of every other tensor is multiplied by."""
+        return 1.0
+
     @property
     def precision(self) -> Precision:
         """Of the numbers that most of the arithmetic of `update` is done with."""
@@ -114,7 +123,9 @@ class WholeMatrices(MergeMethod):
 
         def merged(piece: Stack, arrays: Arrays) -> Array:
             vectors = Vectors(piece, arrays, turned=turned)
-            update = self.update(vectors, arrays)
+            update, factor = self.update(vectors, arrays), self.factor(piece, survey)
+            if update is not None and factor != 1:
+                update = update * factor
             if update is None:
                 update = np.zeros(piece.base.size, np.float32)
             elif turned:
@@ -145,7 +156,10 @@ class WholeMatrices(MergeMethod):
         """Of what is no linear layer."""
         if self.is_linear(stack.block.tensor):
             return None
-        scale, divisor = float(self.others != "base"), float(len(stack.agents) if self.others == "mean" else 1)
+        scale, divisor = (
+            float(self.others != "base") * self.others_scale,
+            float(len(stack.agents) if self.others == "mean" else 1),
+        )
         return (Kernel("linear", formulas.Linear(self.overlap.threshold, stack.weight(), scale, divisor), stack),)
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
@@ -161,7 +175,8 @@ class WholeMatrices(MergeMethod):
         """The update of what is no linear layer, float32 [n]."""
         if self.others == "base":
             return np.zeros(stack.base.size, np.float32)
-        return weighted_sum(stack) / np.float32(1 if self.others == "sum" else len(stack.agents))
+        total = weighted_sum(stack) * np.float32(self.others_scale)
+        return total / np.float32(1 if self.others == "sum" else len(stack.agents))
 
 
 def matrix_by_matrix(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import SerializeAsAny, field_validator, model_validator
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agentmerge.kernels import Kernel
+    from agentmerge.methods.base import Beside
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import Overlap, OverlapCounts
     from agentmerge.survey.statistic import Foldable, Survey
@@ -39,7 +40,7 @@ class Wrapper(MergeMethod):
         return self.model_copy(update={"then": self.then.bind(inner)})
 
     @property
-    def reads(self) -> tuple[Literal["importance"], ...]:
+    def reads(self) -> tuple[Beside, ...]:
         """What the inner method reads."""
         return self.then.reads
 

@@ -22,7 +22,7 @@ from agentmerge.testing.checkpoints import (
     write_checkpoint,
 )
 from agentmerge.testing.kernels import assert_kernel_equals_definition
-from agentmerge.testing.stacks import HOSTILE, assert_same_bits, random_importance, random_stack, survey_of
+from agentmerge.testing.stacks import HOSTILE, assert_same_bits, random_gram, random_importance, random_stack, survey_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,15 +136,21 @@ class _Trial:
         return tensors
 
     def _agent(self, name: str, path: Path) -> dict[str, Any]:
-        agent = {"source": str(path), "weight": self.weights[name]}
-        if "importance" not in self.method.reads:
-            return agent
-        folder = self.sources.base.parent / f"importance-{name}"
-        if not folder.exists():
-            rng = np.random.default_rng(len(name))
-            shapes = {tensor: array.shape for tensor, array in read_checkpoint(path).items()}
-            write_checkpoint(folder, {tensor: random_importance(rng, shape) for tensor, shape in shapes.items()})
-        return {**agent, "importance": str(folder)}
+        agent: dict[str, Any] = {"source": str(path), "weight": self.weights[name]}
+        for kind in self.method.reads:
+            folder = self.sources.base.parent / f"{kind}-{name}"
+            if not folder.exists():
+                write_checkpoint(folder, self._beside(kind, name, read_checkpoint(path)))
+            agent[kind] = str(folder)
+        return agent
+
+    def _beside(self, kind: str, name: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """What the method reads beside an agent's weights, made up."""
+        rng = np.random.default_rng(len(name))
+        if kind == "importance":
+            return {tensor: random_importance(rng, array.shape) for tensor, array in tensors.items()}
+        works = {n: self.method.work(spec_of(n, array), len(self.sources.agents)) for n, array in tensors.items()}
+        return {tensor: random_gram(rng, work.gram) for tensor, work in works.items() if work.gram}
 
 
 def _contract_base() -> dict[str, Array]:

@@ -114,6 +114,15 @@ def random_importance(rng: np.random.Generator, shape: tuple[int, ...]) -> Array
     return values
 
 
+def random_gram(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Made-up Gram matrices [..., n, n] of more inputs than n, float64; read-only."""
+    inputs = rng.standard_normal((*shape[:-2], 2 * shape[-1], shape[-1]))
+    values = np.swapaxes(inputs, -1, -2) @ inputs
+    values = (values + np.swapaxes(values, -1, -2)) / 2
+    values.flags.writeable = False
+    return np.asarray(values)
+
+
 def survey_of(method: MergeMethod, stacks: Iterable[Stack]) -> Survey:
     """Everything that a method asks for, folded over the stacks by the statistics' own definitions.
 

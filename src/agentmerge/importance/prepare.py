@@ -1,0 +1,201 @@
+"""What every measurement on an agent's own rollouts begins with: options, checks before torch, and the tokens."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import import_module
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from agentmerge._version import __version__
+from agentmerge.errors import MergeError, Note, RecipeError, SourceError, Where, did_you_mean, problems_of
+from agentmerge.files.destination import Destination
+from agentmerge.files.protected import Protected
+from agentmerge.files.staging import Staging
+from agentmerge.frozen import Frozen
+from agentmerge.importance.data import read_examples, sha256_of
+from agentmerge.importance.record import DataFacts, ModelFacts, Settings
+from agentmerge.importance.tokens import encode
+from agentmerge.machine import how_to_install
+from agentmerge.sources.beside import has_tokenizer, read_config
+from agentmerge.tensors import dtype_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from agentmerge.importance.tokens import Corpus
+    from agentmerge.sources.source import Source
+
+INSTALL = how_to_install("importance")
+
+
+class Options(Frozen):
+    """What to measure and how."""
+
+    command: ClassVar[str] = "importance"
+    """Whose options they are."""
+    torch: ClassVar[str] = "fisher"
+    """The file of this room that measures, which imports torch."""
+
+    examples: int = Field(default=256, ge=1)
+    """How many: the first of the file that fit."""
+    max_length: int = Field(default=2048, ge=2)
+    """Tokens of prompt and response together; a longer prompt loses its beginning."""
+    chat: bool = False
+    """Treat a plain prompt as one user message."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    dtype: Annotated[str, BeforeValidator(dtype_name)] = "auto"
+    """Of weights and gradients: bfloat16, float32 or float64; auto is bfloat16 on cuda, float32 elsewhere."""
+    every: float = Field(default=10.0, ge=0)
+    """Minutes of work between two saves, to resume from; changes no byte of the result."""
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Check values.
+
+        Raises:
+            RecipeError: one is out of its range.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise RecipeError(*problems_of(error, f"{cls.command}: ", {})) from None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An open model and the tokens to be put through it."""
+
+    source: Source
+    torch: ModuleType
+    settings: Settings
+    corpus: Corpus
+    model: ModelFacts
+    data: DataFacts
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of what computes."""
+        return {"agentmerge": __version__, **self.torch.VERSIONS}
+
+    def identity(self, options: Options) -> dict[str, Any]:
+        """What the result depends on beside the weights and what is measured."""
+        config = json.dumps(read_config(self.source.folder.path), sort_keys=True)
+        return {
+            "config": sha256(config.encode()).hexdigest(),
+            "data": self.data.sha256,
+            "tokens": self.corpus.sha256,
+            "examples": options.examples,
+            "settings": self.settings.model_dump(),
+            "versions": self.versions,
+        }
+
+    @property
+    def notes(self) -> list[Note]:
+        """What is to be said of the data."""
+        data, length, notes = self.data, self.settings.max_length, []
+        if data.examples < data.wanted:
+            used = f"{data.path}: {data.examples} examples can be used, {data.wanted} were asked for: used all"
+            notes.append(Note(used, where=Where(path=data.path)))
+        if data.cut:
+            notes.append(Note(f"{data.cut} prompts lost their beginning to fit --max-length {length}"))
+        if data.skipped:
+            notes.append(Note(f"{data.skipped} examples skipped: the response leaves --max-length {length}"))
+        return notes
+
+
+def prepared(source: Source, data: Path, out: Path, options: Options, *, overwrite: bool) -> Prepared:
+    """Check everything that can be told before the model is loaded, and encode the examples.
+
+    Args:
+        source: the model, open.
+        data: JSON lines, see data.py.
+        out: where the result goes.
+        options: what to measure and how.
+        overwrite: what is at `out` may be replaced.
+
+    Raises:
+        MergeError: whatever is wrong with the inputs or the settings, or torch is not installed.
+    """
+    _check(source, data, out, overwrite)
+    examples = read_examples(data)
+    first = list(islice(examples, options.examples))  # before torch is imported: a bad line is told at once
+    torch = torch_file(options)
+    settings = _settings(options, torch)
+    _check_tokenizer(source)
+    corpus = encode(
+        chain(first, examples),
+        torch.load_tokenizer(source.folder.path),
+        data,
+        wanted=options.examples,
+        max_length=options.max_length,
+        chat=options.chat,
+    )
+    model = ModelFacts(source=source.text, files=source.identity.as_json()["files"])
+    return Prepared(source, torch, settings, corpus, model, _data_facts(data, options, corpus))
+
+
+def _check(source: Source, data: Path, out: Path, overwrite: bool) -> None:
+    """What can be told before anything is loaded."""
+    config, where = read_config(source.folder.path), Where(source=source.text)
+    if not config:
+        lacking, expected = f"{source.folder.path}: no config.json", "a model that transformers can load"
+        raise SourceError(lacking, expected=expected, where=where)
+    if "quantization_config" in config:
+        expected = "float weights"
+        raise SourceError(f"{source.text}: is quantised", expected=expected, where=where)
+    if not source.folder.whole:
+        raise SourceError(f"{source.text}: is one file", expected="the model's folder", where=where)
+    read, place = Protected(), Destination(out)
+    read.add_folder(source.folder.path, "the model")
+    read.add_file(data, "the rollouts")
+    read.refuse(out, place.out, place.folder, place.aside.folder)
+    Staging(out, overwrite=overwrite)
+
+
+def _check_tokenizer(source: Source) -> None:
+    """Raise SourceError where there is none: transformers would make an empty one, of which no text has a token."""
+    folder = source.folder.path
+    if not has_tokenizer(folder):
+        todo = "Copy the tokenizer's files of its base there."
+        raise SourceError(f"{folder}: the folder has no tokenizer", todo=todo, where=Where(path=str(folder)))
+
+
+def torch_file(options: Options) -> ModuleType:
+    """The file that measures, imported only now, as it imports torch."""
+    try:
+        return import_module(f"agentmerge.importance.{options.torch}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in {"torch", "transformers"}:
+            raise
+        needs = f"`agentmerge {options.command}` needs {error.name}, which is not installed"
+        raise MergeError(f"{needs}: {INSTALL}") from None
+
+
+def _settings(options: Options, torch: ModuleType) -> Settings:
+    for name, value, known in (("device", options.device, torch.DEVICES), ("dtype", options.dtype, torch.DTYPES)):
+        if value not in {"auto", *known}:
+            hint = did_you_mean(value, {"auto", *known}).strip()
+            raise RecipeError(f"--{name}: '{value}' is unknown", todo=hint, where=Where(path=name))
+    device = torch.choose_device(options.device)
+    dtype = {"cpu": "float32", "cuda": "bfloat16"}[device] if options.dtype == "auto" else options.dtype
+    return Settings(max_length=options.max_length, chat=options.chat, device=device, dtype=dtype)
+
+
+def _data_facts(path: Path, options: Options, corpus: Corpus) -> DataFacts:
+    return DataFacts(
+        path=str(path),
+        sha256=sha256_of(path),
+        wanted=options.examples,
+        examples=len(corpus.examples),
+        prompt_tokens=sum(len(example.prompt) for example in corpus.examples),
+        response_tokens=sum(len(example.response) for example in corpus.examples),
+        cut=sum(example.cut for example in corpus.examples),
+        skipped=corpus.skipped,
+    )
