@@ -150,6 +150,29 @@ def test_where_rows_are_counted_once_the_vit_codes_padding_is_what_differs(check
         assert least <= np.linalg.norm(method.merge(stack, Survey()) - base - update) / np.linalg.norm(update) < most
 
 
+KEPT = {
+    "esm": "`esm` 1.06, 0.48, 0.50",
+    "esm_vit": "`esm_vit` 1.75, 1.80, 1.79",
+    "regmean": "`regmean` 0.33, 0.33, 0.33",
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_document_says_what_is_kept_of_a_unique_change(stacks: Any, name: str) -> None:
+    """<merged - base, tau> / <tau, tau> over what one agent alone changed, in the matrices of the first layer."""
+    words, method, held = KEPT[name], resolve_method(name), stacks(T3)
+    assert words in " ".join((TESTS.parent / "docs" / "methods.md").read_text(encoding="utf-8").split())
+    survey, kept, whole = survey_of(method, held), np.zeros(3), np.zeros(3)
+    for stack in held:
+        if stack.block.tensor.name.startswith("model.layers.0.") and len(stack.block.tensor.shape) == 2:
+            tau = stack.task_vectors().astype(np.float64)
+            update = method.merge(stack, survey) - stack.base.astype(np.float64)
+            alone = (tau != 0).sum(axis=0) == 1
+            kept += (alone * tau * update).sum(axis=1)
+            whole += (alone * tau * tau).sum(axis=1)
+    np.testing.assert_allclose(kept / whole, [float(text) for text in words.replace(",", "").split()[-3:]], atol=0.0051)
+
+
 # the formula
 
 
@@ -244,7 +267,7 @@ def test_the_record_tells_them() -> None:
     survey.add(Reported(), "", {"undefined": {NAME: 6.0}})
     told = Esm().told(survey, ("a", "b"))
     assert told.learned["esm"]["undefined"]["matrices"] == 1
-    assert "1 matrices have fewer directions than esm asks for" in str(told.notes[0])
+    assert "in 1 matrix there are fewer directions than esm asks for" in str(told.notes[0])
 
 
 def test_noise_of_a_rank_deficient_gram_matrix_is_cut_as_its_dtype_says() -> None:

@@ -18,6 +18,7 @@ from agentmerge.testing import (
     assert_contract,
     assert_same_tensors,
     random_base,
+    random_gram,
     read_checkpoint,
     write_checkpoint,
 )
@@ -155,11 +156,16 @@ def test_calibrate_around_dare_around_calibrate_compares_only_its_own_result(tmp
     assert sum(record.learned["retention"]["stored"].values()) / 2 == pytest.approx(1, abs=1e-6)
 
 
-SETTINGS = {"dare": ("density", 0.7), "calibrate": ("retention", 0.8), "svc": ("alpha", 0.5)}
+SETTINGS = {
+    "dare": ("density", 0.7),
+    "calibrate": ("retention", 0.8),
+    "svc": ("alpha", 0.5),
+    "disentangle": ("alpha", 0.2),
+}
 """Of each wrapper one setting, and what it is set to."""
 NESTINGS = ["dare", "calibrate", "dare calibrate", "calibrate dare", "dare dare", "calibrate calibrate"]
 NESTINGS += ["dare calibrate dare", "calibrate dare calibrate"]
-INNER = sorted(known_methods().keys() - SETTINGS.keys() - {"iso_c", "iso_cts", "tsv_m"})
+INNER = sorted(known_methods().keys() - SETTINGS.keys() - {"iso_c", "iso_cts", "tsv_m", "esm_vit"})
 """All, of the methods that share all but one function with another one only that."""
 ALIKE = {"ram", "ram_plus_soft", "task_arithmetic", "wudi_auto"}
 """Others of their class but for a setting are tried within more than one wrapper."""
@@ -169,6 +175,12 @@ NESTED += [
     for nesting in ("svc", "svc calibrate", "calibrate svc", "svc dare", "dare svc")
     for inner in ("ram_plus_auto", "tsv_m")
 ]
+NESTED += [
+    (nesting, inner)
+    for nesting in ("disentangle", "disentangle calibrate", "calibrate disentangle", "disentangle dare")
+    for inner in ("ram_plus_auto", "regmean")
+]
+NESTED += [(nesting, "ties") for nesting in ("dare disentangle", "disentangle disentangle", "svc disentangle")]
 
 
 def nested(nesting: str, inner: str) -> dict[str, Any]:
@@ -182,7 +194,7 @@ def nested(nesting: str, inner: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A recipe without a method: two agents, one of which leaves a tensor as it is, and their importance."""
+    """A recipe without a method: two agents, one of which leaves a tensor as it is, and what lies beside."""
     folder = tmp_path_factory.mktemp("measured")
     base = random_base(0, {"a.proj.weight": (6, 5), "norm": (7,), "w": (31, 67)}, dict.fromkeys(["w", "norm"], "F32"))
     rng, agents = np.random.default_rng(0), {}
@@ -194,7 +206,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         importance = write_checkpoint(
             folder / f"{name}-i", {n: rng.random(a.shape).astype("f4") for n, a in base.items()}
         )
-        agents[name] = {"source": str(write_checkpoint(folder / name, tensors)), "importance": str(importance)}
+        grams = write_checkpoint(folder / f"{name}-g", {"a.proj.weight": random_gram(rng, (5, 5))})
+        beside = {"importance": str(importance), "grams": str(grams)}
+        agents[name] = {"source": str(write_checkpoint(folder / name, tensors)), **beside}
     return {
         "base": str(write_checkpoint(folder / "base", base)),
         "agents": agents,

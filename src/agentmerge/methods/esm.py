@@ -75,7 +75,7 @@ VIT = {
 }
 MEANINGS = {
     "undefined": (
-        "{} matrices have fewer directions than esm asks for, where the public codes' result is arbitrary",
+        "in {} there are fewer directions than esm asks for, where the public codes' result is arbitrary",
         "here it is that of the directions that are there; measure Gram matrices on more tokens.",
     )
 }
