@@ -57,9 +57,8 @@ def test_gsm8ks_own_answers_are_right_and_others_wrong(settings):
 @pytest.mark.usefixtures("lm_eval")
 def test_an_equal_expression_is_right_to_math_verify_alone():
     suite = Math500.make("paper", GIVEN)
-    told = [
-        f"Final Answer: The final answer is ${answer}$. I hope it is correct." for answer in ("5/6", "7", "(x+1)^2")
-    ]
+    end = "Final Answer: The final answer is ${}$. I hope it is correct."
+    told = [end.format(answer) for answer in ("5/6", "7", "(x+1)^2")]
     solutions = [item.data["doc"]["solution"] for item in suite.items()]
     exact = [f"{one} {end.format(answer)}" for one, answer in zip(solutions, ANSWERS, strict=True)]
     assert means(suite, lambda items: exact) == {"verify": 1, "exact": 1}
