@@ -59,10 +59,9 @@ def test_who_cannot_answer_is_told(given, said):
     assert said in str(caught.value)
 
 
-def test_an_engine_that_is_not_installed_is_told_at_the_first_request(tmp_path):
-    from agentmerge.eval.generators.sglang import SGLang
-    from agentmerge.eval.generators.vllm import Vllm
-
-    for engine in (Vllm(str(tmp_path)), SGLang(str(tmp_path))):
-        with pytest.raises(EvalError, match="is not installed"):
-            _ = engine.engine
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_an_engine_that_is_not_installed_is_told_at_the_first_request(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("agentmerge.eval.generators.offline.find_spec", lambda name: None)
+    generator = make_generator(str(tmp_path), Options.of(generator=kind))
+    with pytest.raises(EvalError, match=f"{kind} is not installed"):
+        _ = generator.engine
