@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pytest
 
-from agentmerge.methods.dare import Dropped
+from agentmerge.methods.dare import Drop
+from agentmerge.methods.making import Made
 from agentmerge.methods.fisher import ImportanceNorm
 from agentmerge.methods.ram_energies import Energies
 from agentmerge.survey.full.question import Profile
@@ -39,7 +40,7 @@ BUILT_IN: tuple[tuple[Any, tuple[int, ...]], ...] = (
     (Energies(1e-5, "mean", 1.0), EVERY),
     (Energies(1e-5, "importance", 1.0), (1, 3, 9)),
     (ImportanceNorm(), (1, 3, 9)),
-    (Dropped(Overlap(), 0.5, 3), (3,)),
+    (Made(Overlap(), Drop(0.5, 3)), (3,)),
 )
 
 

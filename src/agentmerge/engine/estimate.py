@@ -48,13 +48,14 @@ def blocks(job: Job, size: int, start: int = 0, stop: int | None = None) -> Iter
     """The blocks of elements [start, stop) of a job's tensor, every inner edge a multiple of LEAF.
 
     Args:
-        job: one whose method must see the tensor whole gets it whole.
+        job: one whose method must see the tensor whole gets it whole; one that must see rows, whole rows.
         size: bytes of the base in one block.
         start: of the elements.
         stop: of the elements; None is the tensor's end.
     """
     stop = job.tensor.elements if stop is None else stop
-    step = max(size // DTYPES[job.tensor.dtype].itemsize // LEAF, 1) * LEAF
+    least = job.tensor.rows_and_leaves if job.work.reach == "row" else LEAF
+    step = max(size // DTYPES[job.tensor.dtype].itemsize // least, 1) * least
     if job.whole:
         start, step = 0, job.tensor.elements
     for edge in range(start, stop, max(step, 1)):

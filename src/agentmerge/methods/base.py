@@ -46,8 +46,8 @@ class Context:
 class Work:
     """What merging one tensor takes."""
 
-    reach: Literal["element", "tensor"] = "element"
-    """What one call of `merge` must see: any block of elements, or the whole tensor."""
+    reach: Literal["element", "row", "tensor"] = "element"
+    """What one call of `merge` must see: any block of elements, whole rows (of the last axis), or the whole tensor."""
     flop: float = 0.0
     """0 where reading takes longer than computing."""
     bytes: int = 0

@@ -23,7 +23,7 @@ from pydantic import Field
 from agentmerge.errors import DataError
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, added, before_merging
-from agentmerge.methods.kernel import CACHED, in_parts, merge_by_kernels, sees_whole
+from agentmerge.methods.kernel import in_parts, merge_by_kernels, parts_of, sees_whole
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.survey.retention import (
     StoredRetention,
@@ -87,7 +87,7 @@ class Calibrate(Wrapper):
             merged = inner_merge(self.then, part, survey)
             return None if merged is None else (Kernel("stretched", settings, part, (merged,)),)
 
-        return in_parts(stack, stretched)
+        return in_parts(stack, stretched, parts_of(self.then, stack))
 
     def scale(self, survey: Survey) -> float:
         """The s of the formula; 1 where no agent changed anything.
@@ -171,7 +171,7 @@ class InnerRetention(Statistic[TreeSums]):
         if sees_whole(self.method, stack):
             return retention_by(kernels, stack, self.method.merge(stack, self.survey))
         total = TreeSums(2 * len(stack.agents))
-        for part in stack.pieces(CACHED):
+        for part in parts_of(self.method, stack):
             merged = inner_merge(self.method, part, self.survey)
             if merged is None:
                 return None
@@ -179,8 +179,8 @@ class InnerRetention(Statistic[TreeSums]):
         return total
 
     def parts(self, stack: Stack, elements: int = 32 * LEAF) -> Iterable[Stack]:
-        """All of it at once where the method must see a tensor whole."""
-        return (stack,) if sees_whole(self.method, stack) else super().parts(stack, elements)
+        """Those that the method may see one by one."""
+        return parts_of(self.method, stack, elements)
 
 
 def inner_merge(method: MergeMethod, stack: Stack, survey: Survey) -> Array | None:
