@@ -13,7 +13,7 @@ import numpy as np
 
 from agentmerge.tensors import Array
 
-MEAN, ELECT, IMPORTANCE = range(3)
+MEAN, ELECT, IMPORTANCE, WINNER, LARGEST = range(5)
 """What becomes of a shared element, see methods/shared.py; a sum is a mean of power 0."""
 UNIQUE, SHARED, CHANGED = range(3)
 """The regions of an agent's changes."""
@@ -55,6 +55,29 @@ class Ties(NamedTuple):
     scale: float
 
 
+class Sce(NamedTuple):
+    """methods/sce.py."""
+
+    threshold: float
+    weight: Array
+    """Of each agent in the vote."""
+    share: Array
+    """Of each agent in the mean."""
+    limit: float
+    """The smallest variance that stays; 0 where all stay."""
+    floor: float
+    """The least that is divided by."""
+    scale: float
+
+
+class Nearswap(NamedTuple):
+    """methods/nearswap.py."""
+
+    threshold: float
+    weight: float
+    t: float
+
+
 class Fisher(NamedTuple):
     """methods/fisher.py; extra: the importance of every agent."""
 
@@ -88,7 +111,7 @@ class Shared(NamedTuple):
     """What becomes of a shared element (methods/shared.py)."""
 
     choice: int
-    """MEAN, ELECT or IMPORTANCE."""
+    """MEAN, ELECT, IMPORTANCE, WINNER or LARGEST."""
     power: float
     """Of the count that a mean divides by."""
     weight: Array
