@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 GROUP = "agentmerge.methods"
 """Entry point group: each entry names a MergeMethod subclass."""
-ORDER = ("ram", "task_arithmetic", "ties", "dare", "fisher", "wudi", "region", "calibrate")
+ORDER = (
+    *("ram", "task_arithmetic", "ties", "dare", "breadcrumbs", "della", "sce", "slerp", "model_stock", "nearswap"),
+    *("fisher", "wudi", "region", "calibrate"),
+)
 """In which files are listed: the paper's method, what it is compared with, and what is ours. Others follow by name."""
 
 _registered: dict[str, type[MergeMethod]] = {}
