@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from agentmerge.methods.dare import Drop
-from agentmerge.methods.making import Made
 from agentmerge.methods.fisher import ImportanceNorm
+from agentmerge.methods.making import Made
 from agentmerge.methods.ram_energies import Energies
 from agentmerge.survey.full.question import Profile
 from agentmerge.survey.integrity import Integrity

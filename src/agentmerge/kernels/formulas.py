@@ -53,6 +53,8 @@ class Ties(NamedTuple):
     zero: float
     """The sign where the elected sum is 0."""
     scale: float
+    mean: int = 1
+    """0: the sum of those that agree, not divided by their weights."""
 
 
 class Sce(NamedTuple):

@@ -102,7 +102,7 @@ class Breadcrumbs(Making):
         return (*self.then.loops, "trim")
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
-        """What stays of an agent's changes, where all are of different size, times what the inner method makes of it."""
+        """What stays of changes of many different sizes, times what the inner method makes of it."""
         inner, n = super().dilution(names, counts, energy), counts.elements
         if self.rescale or not n or before_merging(self.then.ask(Survey())):
             return Dilution.unknown(len(names), "depends on the sizes of the changes")
@@ -126,7 +126,11 @@ class Breadcrumbs(Making):
         return at(0), at(1)
 
     def _bounds(self, survey: Survey) -> Trim:
-        return survey.derived((self, "bounds"), lambda: Trim(*(cut.limits(survey) for cut in self._cuts)))
+        return survey.derived((self, "bounds"), lambda: self._bounded(survey))
+
+    def _bounded(self, survey: Survey) -> Trim:
+        low, high = self._cuts
+        return Trim(low.limits(survey), high.limits(survey))
 
     def _made(self, survey: Survey) -> Trim:
         bounds = self._bounds(survey)

@@ -130,7 +130,7 @@ class ModelStock(MergeMethod):
 
 def _warning(found: float) -> Note:
     return Note(
-        f"model_stock: the agents' changes are nearly orthogonal, so the merge is nearly the base: the ratio is {found:.3g} "
-        "over the whole checkpoint, and 1 would be their mean;",
+        f"model_stock: the agents' changes are nearly orthogonal, so the merge is nearly the base: the ratio is "
+        f"{found:.3g} over the whole checkpoint, and 1 would be their mean;",
         "another method is what RL agents need, see docs/methods.md",
     )

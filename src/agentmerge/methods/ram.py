@@ -13,8 +13,8 @@
 
 Beyond the paper, all off by default: `shared` and `shared_power` (see ram_shared.py), the agents' weights (tau becomes
 weight * tau after the threshold test), `top`, by which only the share of the largest changes counts, as Breadcrumbs
-without outliers would leave it (breadcrumbs.py; Localize-and-Stitch, arXiv 2408.13656, stitches so), and rescale "auto", which solves the paper's equation 5 with measured energies
-(see ram_energies.py) instead of a guessed r:
+without outliers would leave it (breadcrumbs.py; Localize-and-Stitch, arXiv 2408.13656, stitches by such a mask), and
+rescale "auto", which solves the paper's equation 5 with measured energies (see ram_energies.py) instead of a guessed r:
 
     lambda[t] = 1 + (E_shared[t] - P_shared[t]) / E_unique[t], at most `bound`
 

@@ -30,8 +30,12 @@ Shared = Literal["mean", "sum", "elect", "importance", "winner", "largest"]
 
 
 _CHOICES: dict[str, int] = {
-    **{"mean": MEAN, "sum": MEAN, "elect": ELECT},
-    **{"importance": IMPORTANCE, "winner": WINNER, "largest": LARGEST},
+    "mean": MEAN,
+    "sum": MEAN,
+    "elect": ELECT,
+    "importance": IMPORTANCE,
+    "winner": WINNER,
+    "largest": LARGEST,
 }
 
 

@@ -29,13 +29,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from agentmerge.kernels import Kernel, formulas
 from agentmerge.errors import RecipeError, Where
+from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Context, Dilution, MergeMethod, added
 from agentmerge.methods.cut import Cut
 from agentmerge.methods.making import Made, Maker
 from agentmerge.survey.products import Powers
-from agentmerge.tensors import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.statistic import Statistic, Survey
-    from agentmerge.tensors import Array
+    from agentmerge.tensors import Array, Stack
 
 LEAST = 1e-6
 """Of a sum of shares, which is divided by; mergekit's."""

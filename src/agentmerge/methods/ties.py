@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Stack
 
+
 def trim(tau: Array, limits: Mapping[str, tuple[float, ...]], tensor: str) -> Array:
     """The task vectors float32 [agents, n] with 0 for every magnitude under its agent's limit."""
     limit = limits_at(limits, tensor)
@@ -126,12 +127,11 @@ class Ties(MergeMethod):
         return ("ties",)
 
     def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
-        """The same in one compiled pass; a sum has no kernel."""
-        if not self.normalize:
-            return None
+        """The same in one compiled pass."""
         limits, zero = survey.derived(self, lambda: self._found(survey))
         limit = np.array(limits_at(limits, stack.block.tensor.name) or (), np.float32)
-        settings = formulas.Ties(self.overlap.threshold, stack.weight(), limit, float(zero), self.scale)
+        weight, mean = stack.weight(), int(self.normalize)
+        settings = formulas.Ties(self.overlap.threshold, weight, limit, float(zero), self.scale, mean)
         return (Kernel("ties", settings, stack),)
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:

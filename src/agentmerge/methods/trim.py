@@ -1,6 +1,6 @@
 """Task vectors of which only the magnitudes within bounds stay: what breadcrumbs makes, and RAM's `top`.
 
-    tau'[t, i] = factor[t] * tau[t, i]    where low[t] <= |tau[t, i]| <= high[t], else 0
+tau'[t, i] = factor[t] * tau[t, i]    where low[t] <= |tau[t, i]| <= high[t], else 0
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the task vectors of a tensor are to each other: inner products, so norms and cosines; and sums of magnitudes and of squares."""
+"""Inner products of the task vectors of a tensor, so norms and cosines; and sums of magnitudes and of squares."""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ __all__ = [
 ]
 
 _OTHERS = {
-    **{"count": ("count", "count"), "full": ("full", "count"), "restore": ("restore", "restore")},
+    "count": ("count", "count"),
+    "full": ("full", "count"),
+    "restore": ("restore", "restore"),
     **{name: ("drop", name) for name in ("drop", "trim", "prune")},
 }
 """What is loaded by its own name: file and function."""

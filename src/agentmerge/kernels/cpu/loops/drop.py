@@ -35,7 +35,7 @@ def drop(sources: Sources, elements: int, keys: Array, last: Array, density: Arr
 
 @compiled(types.void(SOURCES, types.int64, FLOATS, FLOATS, FLOATS, INTS))
 def trim(sources: Sources, elements: int, low: Array, high: Array, factor: Array, out: Array) -> None:
-    """Tau * factor where its magnitude is from an agent's `low` to its `high`, else 0; float32 at the addresses `out`."""
+    """Tau * factor where its magnitude is from an agent's `low` to its `high`, else 0; float32 at the addresses."""
     for i in range(0, elements, LANES):
         base = decode(sources.addresses[0], sources.codes[0], i)
         for t in range(out.size):

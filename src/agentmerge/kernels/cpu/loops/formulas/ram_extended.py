@@ -58,7 +58,7 @@ def _winner(sources: Sources, rows: Array, at: int, i: int, threshold: float, sh
 def shared_update(sources: Sources, rows: Array, at: int, i: int, threshold: float, shared: Shared) -> Lanes:
     """methods.shared.shared_update; agent t's task vector lies at the address rows[t] + at."""
     weight, choice = shared.weight, shared.choice
-    if choice == WINNER or choice == LARGEST:
+    if choice in (WINNER, LARGEST):
         return _winner(sources, rows, at, i, threshold, shared)
     total, divisor, important, count = fill_f32(0.0), fill_f32(0.0), fill_f32(0.0), fill_u8(0)
     for t in range(rows.size):

@@ -13,8 +13,8 @@ from agentmerge.kernels.cpu.loops.vectors import Lanes, fill_f32, load_f32, sele
 from agentmerge.kernels.formulas import Sce
 
 if TYPE_CHECKING:
-    from agentmerge.tensors import Array
     from agentmerge.kernels.arguments import Sources
+    from agentmerge.tensors import Array
 
 
 @inlined
