@@ -17,7 +17,7 @@ https://arxiv.org/abs/2406.11617.
 Most elements of an RL agent's row are 0 and hold its lowest ranks, so that its changes, having the highest ones, are
 kept with almost density + epsilon, whatever their size. Density 1 is the inner method bit for bit, as in mergekit.
 
-Where public codes disagree: mergekit rescales by norm, and ranks equal magnitudes as its sort leaves them. The draws are
+Where public codes disagree: mergekit rescales by norm, and ranks equal magnitudes as its sort leaves them. Draws are
 addressed by element, as those of `dare`.
 """
 
