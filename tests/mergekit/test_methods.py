@@ -173,7 +173,7 @@ FILES = {
     "della": ("{lambda: 0.5}", {"density": 0.5, "epsilon": 0.15, "rescale": "norm", "then": "averaged"}),
     "della_linear": ("{rescale: false}", {"density": 0.5, "epsilon": 0.15, "rescale": "none", "then": "added"}),
     "nuslerp": ("{nuslerp_flatten: false, nuslerp_row_wise: true}", {"name": "slerp", "per": "column"}),
-    "multislerp": ("{normalize_weights: true, eps: 1e-8}", {}),
+    "multislerp": ("{normalize_weights: true}", {"eps": 1e-8}),
     "model_stock": ("{filter_wise: true}", {"filter_wise": True, "floor": 1e-6}),
     "sce": ("{select_topk: 0.3}", {"select_topk": 0.3}),
 }

@@ -151,7 +151,11 @@ SETTINGS = {"dare": ("density", 0.7), "calibrate": ("retention", 0.8)}
 """Of each wrapper one setting, and what it is set to."""
 NESTINGS = ["dare", "calibrate", "dare calibrate", "calibrate dare", "dare dare", "calibrate calibrate"]
 NESTINGS += ["dare calibrate dare", "calibrate dare calibrate"]
-INNER = sorted(known_methods().keys() - SETTINGS.keys())
+FEW = {"nearswap"}
+"""Takes no two agents."""
+ALIKE = {"breadcrumbs_ties", "della_linear", "multislerp", "model_stock"}
+"""Others ask for the same, and merge by the same loops."""
+INNER = sorted(known_methods().keys() - SETTINGS.keys() - FEW - ALIKE)
 
 
 def nested(nesting: str, inner: str) -> dict[str, Any]:

@@ -29,6 +29,11 @@ USUAL: dict[str, str | dict[str, Any]] = {
     "linear": "linear",
     "ties": "ties",
     "dare": "dare",
+    "breadcrumbs": "breadcrumbs",
+    "della": "della",
+    "sce": "sce",
+    "multislerp": "multislerp",
+    "model_stock": "model_stock",
     "fisher": "fisher",
     "wudi": "wudi",
 }

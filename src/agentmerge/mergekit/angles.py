@@ -25,7 +25,6 @@ STRAIGHT = (
     "cosine above 0.9995, as of any agent and its base); it turns the weights of models that are further apart"
 )
 NEARLY_BASE = "model_stock: the result is nearly the base for RL agents, here as in mergekit"
-SMALL = {"eps": "multislerp: eps is left out; it guards a division, and changes no number that can be seen"}
 PER = ("tensor", "row", "column")
 """Of what nuslerp takes angles, by the number that stands for it here."""
 
@@ -51,8 +50,6 @@ def _nuslerp(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
 def _multislerp(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
     weights = weights_of(config, tensor, problems)
     whole_group(config, weights, tensor, problems)
-    if config.value("eps", tensor) is not None:
-        problems.note(SMALL["eps"])
     total, normalize = sum(weights.values()), config.found("normalize_weights", tensor)
     if normalize is not None and not normalize.value and not isclose(total, 1, rel_tol=1e-9):
         problems.refuse(
@@ -61,7 +58,7 @@ def _multislerp(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:
             "weights of another sum would turn the result around their mean direction.",
             nearest="normalize_weights: true, or weights that add up to 1",
         )
-    return Mix(weights, {})
+    return Mix(weights, {"eps": value_or(config.value("eps", tensor), 1e-8)})
 
 
 def _model_stock(config: MergekitConfig, tensor: str, problems: Problems) -> Mix:

@@ -156,6 +156,10 @@ def _without_outliers(config: MergekitConfig, tensor: str, inner: Mix, problems:
         problems.note(f"{config.method}: {CUT}")
     density, rescale = one_or_each(densities, inner.weights), config.value("rescale", tensor)
     gamma = one_or_each(shares_of(config, tensor, "gamma", 0.01, problems), inner.weights)
+    if rescale:
+        problems.note(
+            f"{config.method}: rescale counts all that stays, so its factor differs where more of it stays here"
+        )
     return Mix(inner.weights, {**inner.settings, "density": density, "gamma": gamma, "rescale": float(bool(rescale))})
 
 

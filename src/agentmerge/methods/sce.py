@@ -63,7 +63,10 @@ def variance(tau: Array) -> Array:
 
 def selected(tau: Array, limit: float) -> Array:
     """The task vectors float32 [agents, n] with 0 where the variance is less."""
-    return np.where(variance(tau) >= np.float32(limit), tau, np.float32(0)) if limit else tau
+    if not limit:
+        return tau
+    kept: Array = np.where(variance(tau) >= np.float32(limit), tau, np.float32(0))
+    return kept
 
 
 class Sce(MergeMethod):

@@ -16,7 +16,7 @@ a right angle. multislerp makes them equal: an agent of few changes is blown up 
 (1.68, 0.45 and 0.41 of a unique element for densities of 3, 45 and 53 % on the golden set).
 
 Where public codes disagree: this is mergekit's `nuslerp` with a base_model (`nuslerp_flatten: false` is per row, with
-`nuslerp_row_wise` per column) and its `multislerp`, of which with weights of sum 1 nothing but this is left. mergekit's
+`nuslerp_row_wise` per column) and its `multislerp`, of which with weights of sum 1 this is left, `eps` 1e-8. mergekit's
 `slerp` and `karcher` turn the weights themselves, not what was changed: next to the plain mean, which is `linear`.
 Opposite task vectors have no arc: mergekit's result for them is rounding blown up.
 """
@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import Field
 
 from agentmerge.errors import RecipeError, Where
 from agentmerge.kernels import Kernel, formulas
@@ -70,23 +71,24 @@ def arc(products: Array, weight: Array) -> Array:
     return np.where(flat[..., None], np.array([1 - t, t]), both)
 
 
-def mean_direction(products: Array, weight: Array) -> Array:
+def mean_direction(products: Array, weight: Array, eps: float = 0.0) -> Array:
     """The coefficients of multislerp, float64 [..., agents]; those of a task vector that is 0 are 0.
 
     Args:
         products: inner products, float64 [..., agents, agents].
         weight: float64 [agents], of another sum than 0.
+        eps: added to the norms that are divided by.
     """
-    share = weight / weight.sum()
-    norm = np.sqrt(np.diagonal(products, axis1=-2, axis2=-1))
-    cosine, size, square = cosines(products), np.zeros(norm.shape[:-1]), np.zeros(norm.shape[:-1])
+    share, norm = weight / weight.sum(), np.sqrt(np.diagonal(products, axis1=-2, axis2=-1))
+    part = np.where(norm > 0, share / np.where(norm > 0, norm + eps, 1.0), 0.0)
+    size, square = np.zeros(norm.shape[:-1]), np.zeros(norm.shape[:-1])
     for s in range(len(share)):
         size = size + share[s] * norm[..., s]
         for t in range(len(share)):
-            square = square + share[s] * share[t] * cosine[..., s, t]
+            square = square + part[..., s] * part[..., t] * products[..., s, t]
     length = np.sqrt(np.maximum(square, 0))
     factor = np.where(length < OPPOSITE, 0.0, size / np.where(length < OPPOSITE, 1.0, length))
-    return np.where(norm > 0, share * factor[..., None] / np.where(norm > 0, norm, 1.0), 0.0)
+    return np.asarray(part * factor[..., None])
 
 
 class Slerp(MergeMethod):
@@ -160,6 +162,8 @@ class Multislerp(MergeMethod):
     about: ClassVar[Mapping[str, str]] = {"multislerp": "Multislerp: the mean direction of any number of task vectors."}
 
     name: Literal["multislerp"] = "multislerp"
+    eps: float = Field(default=0.0, ge=0)
+    """Added to the norms that are divided by; mergekit has 1e-8, which shows where changes are that small."""
 
     def bind(self, context: Context) -> Self:
         """The mean needs weights that do not cancel."""
@@ -190,10 +194,11 @@ class Multislerp(MergeMethod):
         return along(found, energy, "agents of few changes are made as large as the others")
 
     def _coefficients(self, stack: Stack, survey: Survey) -> Array:
-        return survey.derived(
-            (self, stack.block.tensor.name, stack.weights),
-            lambda: mean_direction(gram_at(survey, stack), stack.weight().astype(np.float64)).astype(np.float32),
-        )
+        def made() -> Array:
+            found = mean_direction(gram_at(survey, stack), stack.weight().astype(np.float64), self.eps)
+            return found.astype(np.float32)
+
+        return survey.derived((self, stack.block.tensor.name, stack.weights), made)
 
 
 def sum_of(tau: Array, coefficients: Array) -> Array:

@@ -77,8 +77,8 @@ def assert_pure(method: MergeMethod, agents: int = 3) -> None:
     """Raise AssertionError when `merge` changes an input, gives another result twice, or no float32 [n]."""
     for elements in (0, 1, 63, 4097):
         reads = "importance" in method.reads
-        mixed, hostile = ("BF16", "F16", "F32"), {"huge": True, "importance": reads}
-        stack = random_stack(elements, elements=elements, agents=agents, dtypes=mixed, **hostile)
+        mixed = ("BF16", "F16", "F32")
+        stack = random_stack(elements, elements=elements, agents=agents, dtypes=mixed, huge=True, importance=reads)
         arrays = (stack.base, *stack.agents, *(array for kind in stack.extra.values() for array in kind))
         before = [array.tobytes() for array in arrays]
         survey = survey_of(method, [stack])
