@@ -165,7 +165,9 @@ class Della(Making):
     def _possible(self) -> Self:
         both = [d if isinstance(d, dict) else {"": d} for d in (self.density, self.epsilon)]
         for name in both[0].keys() | both[1].keys():
-            density, epsilon = (found.get(name, found.get("", 0.5)) for found in both)
+            density, epsilon = (found.get(name, found.get("")) for found in both)
+            if density is None or epsilon is None:
+                continue  # of an agent that one of them does not name, which `bind` tells
             if density < 1 and not 2.0**-32 <= density - epsilon <= density + epsilon < 1:
                 of = f" of '{name}'" if name else ""
                 raise RecipeError(

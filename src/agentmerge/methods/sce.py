@@ -51,7 +51,8 @@ LEAST = 1e-6
 
 def variance(tau: Array) -> Array:
     """Of each element over the agents, float32 [n]; sums run over the agents in their order."""
-    count, mean, total = np.float32(len(tau)), *np.zeros((2, tau.shape[1]), np.float32)
+    count: Any = np.float32(len(tau))
+    mean, total = np.zeros(tau.shape[1], np.float32), np.zeros(tau.shape[1], np.float32)
     for row in tau:
         mean += row
     mean /= count
