@@ -156,7 +156,7 @@ NESTINGS = ["dare", "calibrate", "dare calibrate", "calibrate dare", "dare dare"
 NESTINGS += ["dare calibrate dare", "calibrate dare calibrate"]
 FEW = {"nearswap"}
 """Takes no two agents."""
-ALIKE = {"breadcrumbs_ties", "della_linear", "multislerp", "model_stock"}
+ALIKE = {"breadcrumbs_ties", "della_linear", "slerp", "multislerp", "model_stock", "sce", "breadcrumbs"}
 """Others ask for the same, and merge by the same loops."""
 INNER = sorted(known_methods().keys() - SETTINGS.keys() - FEW - ALIKE)
 

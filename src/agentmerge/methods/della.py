@@ -164,7 +164,7 @@ class Della(Making):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         both = [d if isinstance(d, dict) else {"": d} for d in (self.density, self.epsilon)]
-        for name in both[0].keys() | both[1].keys():
+        for name in sorted(both[0].keys() | both[1].keys()):
             density, epsilon = (found.get(name, found.get("")) for found in both)
             if density is None or epsilon is None:
                 continue  # of an agent that one of them does not name, which `bind` tells
