@@ -15,7 +15,7 @@ from agentmerge.methods.base import Context, Work
 from agentmerge.methods.registry import resolve_method
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import LEAF, TensorSpec
-from agentmerge.testing import assert_same_tensors, read_checkpoint
+from agentmerge.testing import assert_kernel_contract, assert_same_tensors, read_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,6 +131,10 @@ def test_blocks_of_a_method_that_must_see_rows_hold_whole_rows_and_leaves() -> N
     assert len(found) > 10
     assert all(block.start % 96 == 0 and block.start % LEAF == 0 for block in found)
     assert sum(block.elements for block in found) == tensor.elements
+
+
+def test_the_kernel_of_nearswap_is_its_definition_below_a_millionth_too() -> None:
+    assert_kernel_contract(resolve_method({"name": "nearswap", "t": 1e-7}), agents=(1,))
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,12 @@ class Backend(Protocol):
             factor: float32 [agents].
         """
 
+    def variances(self, stack: Stack) -> Array:
+        """methods.sce.variance, float32 [n]."""
+
+    def select(self, stack: Stack, limit: float) -> Array:
+        """methods.sce.selected: task vectors where the variance is at least `limit`, float32 [agents, n]."""
+
     def prune(
         self, tau: Array, columns: int, probability: Array, divisor: Array, key: tuple[int, int], start: int
     ) -> Array:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
+from agentmerge import kernels
 from agentmerge.errors import RecipeError, Where
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Context, Dilution, MergeMethod, added
@@ -173,11 +174,10 @@ class Variance(Maker):
 
     def __call__(self, stack: Stack) -> Stack:
         """A stack of the base and the variances."""
-        return replace(stack, agents=(stack.base,), names=("variance",), weights=(), stored=(), tau=_variance(stack))
-
-
-def _variance(stack: Stack) -> Array:
-    return variance(stack.task_vectors())[None]
+        backend = kernels.choose(stack)
+        found = variance(stack.task_vectors()) if backend is None else backend.variances(stack)
+        alone: dict[str, Any] = {"agents": (stack.base,), "names": ("variance",), "weights": (), "stored": ()}
+        return replace(stack, tau=found[None], **alone)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,10 @@ class Select(Maker):
 
     def __call__(self, stack: Stack) -> Stack:
         """The stack with task vectors that hold nothing else."""
-        return replace(stack, tau=selected(stack.task_vectors(), self.at(stack.block.tensor.name)))
+        limit = self.at(stack.block.tensor.name)
+        if (backend := kernels.choose(stack)) is not None:
+            return replace(stack, tau=backend.select(stack, limit))
+        return replace(stack, tau=selected(stack.task_vectors(), limit))
 
     def at(self, tensor: str) -> float:
         """The smallest variance that stays in a tensor."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from agentmerge.kernels.cpu.drop import drop, prune, trim
+from agentmerge.kernels.cpu.drop import drop, prune, select, trim, variances
 from agentmerge.kernels.cpu.fold import (
     count,
     energies,
@@ -43,10 +43,12 @@ __all__ = [
     "region_retention",
     "restore",
     "retention",
+    "select",
     "signs",
     "squares",
     "times",
     "trim",
+    "variances",
 ]
 
 _OTHERS = {

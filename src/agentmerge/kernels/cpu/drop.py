@@ -1,4 +1,4 @@
-"""Task vectors of which elements are left out: at random, at random by their rank in a row, or by their magnitude."""
+"""Task vectors of which elements are left out: at random, by rank, by magnitude, by variance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.kernels.arguments import WIDTH, address, rows, spans
+from agentmerge.kernels.arguments import WIDTH, Scratch, address, rows, spans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,28 @@ def trim(stack: Stack, low: Array, high: Array, factor: Array) -> Array:
     kept = np.empty((len(stack.agents), size + -size % WIDTH), np.float32)
     for sources, elements, at in spans(stack.base, stack.agents, stack.tau):
         loops.trim(sources, elements, low, high, factor, rows(kept[:, at : at + elements]))
+    return kept[:, :size]
+
+
+def variances(stack: Stack) -> Array:
+    """See Backend.variances."""
+    from agentmerge.kernels.cpu.loops import drop as loops
+
+    size, scratch = stack.base.size, Scratch.of(len(stack.agents))
+    found = np.empty(size + -size % WIDTH, np.float32)
+    for sources, elements, at in spans(stack.base, stack.agents, stack.tau):
+        loops.variances(sources, scratch, elements, address(found[at:]))
+    return found[:size]
+
+
+def select(stack: Stack, limit: float) -> Array:
+    """See Backend.select."""
+    from agentmerge.kernels.cpu.loops import drop as loops
+
+    size, scratch = stack.base.size, Scratch.of(len(stack.agents))
+    kept = np.empty((len(stack.agents), size + -size % WIDTH), np.float32)
+    for sources, elements, at in spans(stack.base, stack.agents, stack.tau):
+        loops.select_varying(sources, scratch, elements, np.float32(limit), rows(kept[:, at : at + elements]))
     return kept[:, :size]
 
 

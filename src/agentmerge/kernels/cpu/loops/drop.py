@@ -1,4 +1,4 @@
-"""The compiled loops that leave out elements of task vectors: of methods/dare.py, breadcrumbs.py and della.py."""
+"""The compiled loops that leave out elements of task vectors: of methods/dare.py, trim.py, sce.py and della.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from numba import types
 
 from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
 from agentmerge.kernels.cpu.loops.floats import decode, random_lanes
-from agentmerge.kernels.cpu.loops.signatures import COUNTS, FLOATS, INTS, KEYS, SOURCES
-from agentmerge.kernels.cpu.loops.stages import task_vector
+from agentmerge.kernels.cpu.loops.formulas.sce import variance_of
+from agentmerge.kernels.cpu.loops.signatures import COUNTS, FLOATS, INTS, KEYS, SCRATCH, SOURCES
+from agentmerge.kernels.cpu.loops.stages import task_vector, task_vectors
 from agentmerge.kernels.cpu.loops.vectors import LANES, bits_of, fill_f32, load_f32, magnitude, select, store
 
 if TYPE_CHECKING:
-    from agentmerge.kernels.arguments import Sources
+    from agentmerge.kernels.arguments import Scratch, Sources
     from agentmerge.tensors import Array
 
 KEY_BITS, ROUNDS = 11, 3
@@ -43,6 +44,31 @@ def trim(sources: Sources, elements: int, low: Array, high: Array, factor: Array
             size = magnitude(tau)
             inside = (size >= low[t]) & (fill_f32(high[t]) >= size)
             store(out[t] + 4 * i, select(inside, tau * factor[t], fill_f32(0.0)))
+
+
+@compiled(types.void(SOURCES, SCRATCH, types.int64, types.int64))
+def variances(sources: Sources, scratch: Scratch, elements: int, out: int) -> None:
+    """The variance of every element over the agents; float32 at the address `out`."""
+    given = sources.taus.size > 0
+    rows = sources.taus if given else scratch.rows
+    for i in range(0, elements, LANES):
+        if not given:
+            task_vectors(sources, decode(sources.addresses[0], sources.codes[0], i), i, scratch.rows)
+        store(out + 4 * i, variance_of(rows, 4 * i if given else 0))
+
+
+@compiled(types.void(SOURCES, SCRATCH, types.int64, types.float32, INTS))
+def select_varying(sources: Sources, scratch: Scratch, elements: int, limit: float, out: Array) -> None:
+    """Tau where the variance over the agents is at least the limit, else 0; float32 at the addresses `out`."""
+    given = sources.taus.size > 0
+    rows = sources.taus if given else scratch.rows
+    for i in range(0, elements, LANES):
+        if not given:
+            task_vectors(sources, decode(sources.addresses[0], sources.codes[0], i), i, scratch.rows)
+        at = 4 * i if given else 0
+        stays = variance_of(rows, at) >= limit
+        for t in range(out.size):
+            store(out[t] + 4 * i, select(stays, load_f32(rows[t] + at), fill_f32(0.0)))
 
 
 @inlined

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @inlined
-def _variance(rows: Array, at: int) -> Lanes:
+def variance_of(rows: Array, at: int) -> Lanes:
     """Over the agents."""
     mean, total, count = fill_f32(0.0), fill_f32(0.0), np.float32(rows.size)
     for t in range(rows.size):
@@ -35,7 +35,7 @@ def sce(sources: Sources, rows: Array, at: int, i: int, base: Lanes, own: Lanes,
     """Base + scale * the mean of those that have the sign of the vote, by their shares."""
     zero, kept = fill_f32(0.0), fill_f32(1.0)
     if settings.limit != 0:
-        kept = select(_variance(rows, at) >= settings.limit, kept, zero)
+        kept = select(variance_of(rows, at) >= settings.limit, kept, zero)
     vote, total, divisor = zero, zero, zero
     for t in range(rows.size):
         vote += select(kept != 0.0, load_f32(rows[t] + at), zero) * settings.weight[t]
