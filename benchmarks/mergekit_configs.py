@@ -129,7 +129,8 @@ def row_of(config: Path, work: Path, failed: str) -> Row:
     if not list((work / "theirs" / config.stem).glob("*.safetensors")):
         return Row(config.stem, "only here", f"mergekit: {failed}", said)
     mine, other = (read_checkpoint(work / side / config.stem) for side in ("ours", "theirs"))
-    dropped = record.recipe["method"]["name"] == "dare" and any("another generator" in word for word in said)
+    random = record.recipe["method"]["name"] in ("dare", "della", "della_linear")
+    dropped = random and any("another generator" in word for word in said)
     sources = [record.recipe["base"], *(agent["source"] for agent in record.recipe["agents"].values())]
     return Row(config.stem, *(along(mine, other, sources) if dropped else compared(mine, other, sources[0])), said)
 

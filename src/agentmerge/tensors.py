@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import lcm, prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np  # isort: skip - first: interrupted in the compiled code of the next, it prints a traceback
@@ -80,6 +80,16 @@ class TensorSpec:
     def elements(self) -> int:
         """Scalars in the tensor; 1 for a zero-dimensional one."""
         return prod(self.shape)
+
+    @property
+    def columns(self) -> int:
+        """Elements of a row: of the last axis; a tensor of one axis is one row."""
+        return self.shape[-1] if len(self.shape) > 1 else self.elements
+
+    @property
+    def rows_and_leaves(self) -> int:
+        """The fewest elements, from the tensor's start on, that are both whole rows and whole leaves."""
+        return lcm(max(self.columns, 1), LEAF)
 
     @property
     def nbytes(self) -> int:

@@ -60,10 +60,10 @@ def test_a_gradient_needs_the_number_of_layers(run, config):
 
 
 def test_what_has_no_equal_is_one_calm_message(run, config):
-    config.write_text(TEXT.replace("ties", "slerp"))
+    config.write_text(TEXT.replace("ties", "karcher"))
     ran = run("convert", str(config))
     assert (ran.code, ran.out) == (2, "")
-    assert "merge_method: found slerp; this method is not here. Nearest: `linear`" in ran.err
+    assert "merge_method: found karcher; this method is not here. Nearest: `linear`" in ran.err
     assert run("convert", str(config.parent / "none.yml")).code == 2
 
 

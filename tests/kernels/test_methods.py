@@ -51,6 +51,16 @@ METHODS: tuple[dict[str, Any], ...] = (
     {"name": "ties", "density": 0.9, "scope": "tensor", "scale": 1.3},
     {"name": "ties", "density": 0.5, "zero_sign": "zero"},
     {"name": "ties", "density": 1},
+    {"name": "ties", "density": 0.8, "normalize": False},
+    {"name": "ram", "shared": "winner"},
+    {"name": "ram_plus", "rescale": "auto", "shared": "largest"},
+    {"name": "ram_plus", "top": 0.3},
+    {"name": "breadcrumbs", "density": 0.5, "gamma": 0.1, "rescale": True},
+    {"name": "della"},
+    {"name": "sce"},
+    {"name": "sce", "select_topk": 0.4, "floor": 0},
+    {"name": "multislerp"},
+    {"name": "model_stock"},
     {"name": "fisher"},
     {"name": "fisher", "normalize": True, "floor": 0, "scale": 0.5},
     {"name": "region", "keep": "unique"},
@@ -99,7 +109,7 @@ def wrapped(wrappers: tuple[dict[str, Any], ...], inner: dict[str, Any], agent: 
     config = {**inner, "agent": agent} if inner["name"] == "region" else inner
     for wrapper in reversed(wrappers):
         config = {**wrapper, "then": config}
-    return resolve_method(config).bind(Context(1, {agent: 1.0}))
+    return resolve_method(config).bind(Context(1, {agent: 1.0, "another": 1.0}))
 
 
 @st.composite

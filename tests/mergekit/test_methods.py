@@ -165,3 +165,57 @@ def test_agents_are_named_after_their_paths_and_each_has_a_name_of_its_own(conve
 def test_dare_ties_takes_the_sum_unless_told_otherwise(convert):
     assert convert(TWO + "merge_method: dare_ties").data["method"]["then"]["normalize"] is False
     assert convert(TWO + "merge_method: ties\nparameters: {normalize: false}").data["method"]["normalize"] is False
+
+
+FILES = {
+    "breadcrumbs": ("{gamma: 0.02}", {"density": 0.5, "gamma": 0.02, "rescale": False, "then": "added"}),
+    "breadcrumbs_ties": ("{rescale: true}", {"density": 0.5, "gamma": 0.01, "rescale": True, "then": "elected"}),
+    "della": ("{lambda: 0.5}", {"density": 0.5, "epsilon": 0.15, "rescale": "norm", "then": "averaged"}),
+    "della_linear": ("{rescale: false}", {"density": 0.5, "epsilon": 0.15, "rescale": "none", "then": "added"}),
+    "nuslerp": ("{nuslerp_flatten: false, nuslerp_row_wise: true}", {"name": "slerp", "per": "column"}),
+    "multislerp": ("{normalize_weights: true}", {"eps": 1e-8}),
+    "model_stock": ("{filter_wise: true}", {"filter_wise": True, "floor": 1e-6}),
+    "sce": ("{select_topk: 0.3}", {"select_topk": 0.3}),
+}
+THEN = {
+    "added": {"name": "task_arithmetic", "scale": 1.0},
+    "elected": {"name": "ties", "density": 1.0, "zero_sign": "plus", "scale": 1.0, "normalize": False},
+    "averaged": {"name": "ties", "density": 1.0, "zero_sign": "plus", "scale": 0.5, "normalize": True},
+}
+
+
+@pytest.mark.parametrize("method", FILES)
+def test_methods_that_cut_draw_or_look_at_angles(convert, method):
+    parameters, expected = FILES[method]
+    data = convert(TWO + f"merge_method: {method}\nparameters: {parameters}").data
+    then = {"then": THEN[expected["then"]]} if "then" in expected else {}
+    assert data["method"] == {"name": method, **expected, **then}
+    weighted = method not in ("model_stock", "sce")
+    assert data["agents"]["coder"] == ({"source": "org/coder", "weight": 0.6} if weighted else "org/coder")
+
+
+def test_shares_may_differ_by_model_and_tensor(convert):
+    text = """
+    merge_method: della_linear
+    base_model: b
+    models:
+      - {model: x, parameters: {weight: 1, density: 0.5, epsilon: 0.1}}
+      - {model: y, parameters: {weight: 1, density: 0.4, epsilon: [{filter: mlp, value: 0.3}, {value: 0.2}]}}
+    """
+    data = convert(text).data
+    assert data["method"]["density"] == {"x": 0.5, "y": 0.4}
+    assert data["method"]["epsilon"] == {"x": 0.1, "y": 0.2}
+    assert data["rules"] == [{"tensors": "*mlp*", "epsilon": {"x": 0.1, "y": 0.3}}]
+
+
+@pytest.mark.parametrize("method", ["slerp", "nearswap"])
+def test_t_of_two_models_becomes_a_setting_and_its_filters_rules(convert, method):
+    text = """
+    base_model: b
+    models: [{model: b}, {model: x}]
+    parameters: {t: [{filter: mlp, value: 0.25}, {value: 0.5}]}
+    merge_method: """
+    data, setting = convert(text + method).data, "scale" if method == "slerp" else "t"
+    assert data["method"] == {"name": "task_arithmetic" if method == "slerp" else method, setting: 0.5}
+    assert data["rules"] == [{"tensors": "*mlp*", setting: 0.25}]
+    assert data["agents"] == {"x": "x"}

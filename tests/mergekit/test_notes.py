@@ -266,7 +266,7 @@ def test_every_reason_is_told_in_one_run_whatever_it_is_about(convert: Convert) 
 
 
 def test_a_method_that_is_not_here_hides_no_other_reason(convert: Convert) -> None:
-    text = "merge_method: slerp\nbase_model: b\ndtype: int8\ntokenizer_source: z\nmodels: [{model: x, parameter: 1}]"
+    text = "merge_method: karcher\nbase_model: b\ndtype: int8\ntokenizer_source: z\nmodels: [{model: x, parameter: 1}]"
     with pytest.raises(RecipeError) as raised:
         convert(text)
     paths = [problem.where.path for problem in raised.value.problems]

@@ -7,6 +7,14 @@ from agentmerge.errors import RecipeError
 MODELS = "base_model: b\nmodels: [{model: x, parameters: {weight: 1}}, {model: y, parameters: {weight: 1}}]\n"
 TIES = MODELS + "merge_method: ties\n"
 
+PARTLY = """
+base_model: b
+models:
+  - {model: x, parameters: {weight: 1}}
+  - {model: y, parameters: {weight: [{filter: mlp, value: 0}, {value: 1}]}}
+"""
+TWO = "base_model: b\nmodels: [{model: x}, {model: y}]\n"
+
 
 def refused(convert, text, layers=None):
     with pytest.raises(RecipeError) as found:
@@ -18,17 +26,7 @@ def refused(convert, text, layers=None):
 @pytest.mark.parametrize(
     ("method", "nearest"),
     [
-        ("slerp", "`linear`"),
-        ("nuslerp", "`linear`"),
-        ("multislerp", "`linear`"),
         ("karcher", "`linear`"),
-        ("della", "then: ties"),
-        ("della_linear", "then: task_arithmetic"),
-        ("breadcrumbs", "`task_arithmetic`"),
-        ("breadcrumbs_ties", "`ties`"),
-        ("model_stock", "`linear`"),
-        ("sce", "`ties`"),
-        ("nearswap", "`linear`"),
         ("arcee_fusion", "`ram`"),
         ("passthrough", "`take`"),
     ],
@@ -37,6 +35,31 @@ def test_a_method_that_is_not_here(convert, method, nearest):
     message = refused(convert, MODELS + f"merge_method: {method}")
     assert f"merge_method: found {method}" in message
     assert nearest in message.split("Nearest:")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("merge_method: slerp\nbase_model: b\nmodels: [{model: x}]", "parameters.t: missing"),
+        ("merge_method: slerp\nbase_model: b\nmodels: [{model: x}, {model: y}]\nparameters: {t: 0.5}", "of two models"),
+        ("merge_method: nuslerp\nmodels: [{model: x}, {model: y}]\nparameters: {weight: 1}", "common ancestor"),
+        (TWO + "merge_method: nuslerp", "models.0.parameters.weight: found nothing"),
+        (
+            TWO + "merge_method: multislerp\nparameters: {weight: 1, normalize_weights: false}",
+            "normalize_weights: true",
+        ),
+        (PARTLY + "merge_method: multislerp", "nothing of y in some tensors"),
+        (PARTLY + "merge_method: nuslerp", "nothing of y in some tensors"),
+        (TWO + "merge_method: sce\nparameters: {select_topk: 0}", "nothing would be kept"),
+        (TWO + "merge_method: nearswap\nparameters: {t: 0.1}", "of two models"),
+        ("merge_method: nearswap\nbase_model: b\nmodels: [{model: x}]\nparameters: {t: 0}", "nothing would be merged"),
+        ("merge_method: model_stock\nbase_model: b\nmodels: [{model: x}]", "expected two or more"),
+        (TWO + "merge_method: breadcrumbs\nparameters: {weight: 1, gamma: 1}", "a share of 0 or more"),
+        (TWO + "merge_method: della\nparameters: {weight: 1, density: 0.9}", "no probability"),
+    ],
+)
+def test_what_a_method_of_mergekit_says_that_ours_can_not(convert, text, words):
+    assert words in refused(convert, text)
 
 
 def test_a_method_that_is_nowhere_gets_a_hint(convert):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from agentmerge import merge, probe
+from agentmerge.methods.breadcrumbs import ranks
 from agentmerge.methods.dare import Dare
 from agentmerge.methods.ram import Ram
 from agentmerge.methods.registry import known_methods, resolve_method
@@ -61,6 +62,15 @@ class Merged(NamedTuple):
         """An agent's coefficient in what `disentangle` takes away."""
         return float(self.record.learned["disentangled"]["coefficients"][name])
 
+    def by_tensor(self, made: Any) -> Array:
+        """What `made` gives of each tensor's task vectors, float32 [agents, rows, columns] by AGENTS: [elements]."""
+        base, agents = read_checkpoint(self.root / "base"), [read_checkpoint(self.root / name) for name in AGENTS]
+        found = []
+        for tensor, array in sorted(base.items()):
+            tau = np.stack([a[tensor].astype(np.float32) - array.astype(np.float32) for a in agents])
+            found.append(np.broadcast_to(made(tensor, tau.reshape(len(AGENTS), -1, array.shape[-1])), array.size))
+        return np.concatenate(found)
+
     def drawn(self, name: str) -> Array:
         """What DARE keeps of an agent, bool [elements]."""
         shapes = {tensor: array.size for tensor, array in sorted(read_checkpoint(self.root / "base").items())}
@@ -71,6 +81,58 @@ class Merged(NamedTuple):
 def fisher_share(m: Merged, u: Unique, w: dict[str, float], whole: Any) -> Array:
     factors = np.array([[w[name]] for name in AGENTS]) * (m.importance(whole) + 1e-6)
     return (factors[AGENTS.index(u.name)] / factors.sum(axis=0))[u.place]
+
+
+def uncut(m: Merged, u: Unique, gamma: float) -> Array:
+    """Whether Breadcrumbs leaves an element, tensor by tensor."""
+
+    def kept(tensor: str, tau: Array) -> Array:
+        size = np.abs(tau[AGENTS.index(u.name)].reshape(-1))
+        low, high = ranks(size.size, 0.9, gamma)
+        ordered = np.sort(size)
+        return (size >= ordered[low - 1]) & (size <= ordered[high - 1]) if low else np.zeros(size.size, np.bool_)
+
+    return m.by_tensor(kept)[u.place]
+
+
+def by_rank(m: Merged, u: Unique) -> Array:
+    """1 / p where DELLA keeps an element, else 0."""
+
+    def factor(tensor: str, tau: Array) -> Array:
+        rows = tau[AGENTS.index(u.name)]
+        order = np.argsort(np.abs(rows), axis=1, kind="stable")
+        rank = np.argsort(order, axis=1)
+        p = 0.35 + 0.3 * rank / (rows.shape[1] - 1)
+        bits = random_bits(stream_key(SEED, "della", u.name, tensor), 0, rows.size)
+        return np.where(bits < p.reshape(-1) * 2.0**32, 1 / p.reshape(-1), 0)
+
+    return m.by_tensor(factor)[u.place]
+
+
+def direction(m: Merged, u: Unique, w: dict[str, float]) -> Array:
+    """The coefficient of an agent in the mean direction, made as long as the mean."""
+
+    def coefficient(tensor: str, tau: Array) -> float:
+        rows, t = tau.reshape(len(AGENTS), -1).astype(np.float64), AGENTS.index(u.name)
+        share = np.array([w[name] for name in AGENTS]) / sum(w.values())
+        norm = np.linalg.norm(rows, axis=1)
+        mean = share / np.where(norm > 0, norm, 1) @ rows
+        return share[t] * (share @ norm) / (norm[t] * np.linalg.norm(mean)) if norm[t] else 0.0
+
+    return m.by_tensor(coefficient)[u.place]
+
+
+def stock(m: Merged, u: Unique) -> Array:
+    """Model Stock's r."""
+
+    def ratio(tensor: str, tau: Array) -> float:
+        rows = tau.reshape(len(AGENTS), -1).astype(np.float64)
+        norm = np.linalg.norm(rows, axis=1)
+        unit = rows / np.where(norm > 0, norm, 1)[:, None]
+        cosine = (unit @ unit.T)[np.triu_indices(len(AGENTS), 1)].mean()
+        return len(AGENTS) * cosine / (1 + (len(AGENTS) - 1) * cosine)
+
+    return m.by_tensor(ratio)[u.place]
 
 
 def not_linear(m: Merged, u: Unique) -> Array:
@@ -116,6 +178,25 @@ ROWS: dict[str, tuple[str, dict[str, Any], Any]] = {
         "(w[t] - a[t] * sum of w) / N around Task Arithmetic",
         {},
         lambda m, u, w, whole: (w[u.name] - m.redundant(u.name) * sum(w.values())) / len(AGENTS),
+    ),
+    "breadcrumbs": (
+        "w[t] where kept, else 0",
+        {"gamma": 0.03},
+        lambda m, u, w, whole: w[u.name] * uncut(m, u, 0.03),
+    ),
+    "breadcrumbs_ties": ("w[t] where kept, else 0", {}, lambda m, u, w, whole: w[u.name] * uncut(m, u, 0.01)),
+    "della": ("1 / p where kept, else 0", {}, lambda m, u, w, whole: by_rank(m, u)),
+    "della_linear": ("w[t] / p where kept, else 0", {}, lambda m, u, w, whole: w[u.name] * by_rank(m, u)),
+    "sce": ("scale where kept, else 0", {"scale": 0.9}, lambda m, u, w, whole: 0.9),
+    "multislerp": (
+        "w[t] / sum of w * mean norm / (norm of tau[t] * norm of the mean direction) by tensor",
+        {},
+        lambda m, u, w, whole: direction(m, u, w),
+    ),
+    "model_stock": (
+        "w[t] * r / N by tensor; about 0",
+        {},
+        lambda m, u, w, whole: w[u.name] * stock(m, u) / len(AGENTS),
     ),
     "fisher": ("scale * f[t] / sum of f", {"scale": 0.8}, lambda *a: 0.8 * fisher_share(*a)),
     "regmean": (
@@ -164,6 +245,12 @@ ROWS: dict[str, tuple[str, dict[str, Any], Any]] = {
     ),
 }
 """Name to: what the document says, the settings to try, and the multiplier of an agent's unique elements."""
+
+FEW = {
+    "slerp": "sin(t th) / sin th by tensor; 0.71 at t 1/2 and a right angle",
+    "nearswap": "w * min(1, t by its size)",
+}
+"""Those that take no three agents, and what the document says of them."""
 
 BEYOND: dict[str, tuple[dict[str, Any], Any]] = {
     "task_arithmetic, scale": ({"name": "task_arithmetic", "scale": 0.7}, lambda m, u, w, whole: w[u.name] * 0.7),
@@ -220,6 +307,16 @@ def test_a_unique_element_gets_what_the_table_says(assert_multiplier: Any, name:
         assert_multiplier({"name": name, **settings}, expected, weights)
 
 
+def test_a_unique_element_gets_what_the_table_says_of_one_or_two_agents(stack_of: Any, merged: Any) -> None:
+    base, one, two = np.zeros(4), [0.5, 0.25, 0, 0], [0, 0, 2, -1]
+    right = merged(resolve_method("slerp"), stack_of(base, [one, two]))
+    np.testing.assert_allclose(right, np.sin(np.pi / 4) * np.add(one, two), rtol=1e-6)
+    quarter = merged(resolve_method("slerp"), stack_of(base, [one, two], weights=(1.0, 3.0)))
+    np.testing.assert_allclose(quarter[2:], np.sin(0.75 * np.pi / 2) * np.array(two)[2:], rtol=1e-6)
+    near = merged(resolve_method({"name": "nearswap", "t": 0.3}), stack_of(base, [one], weights=(0.5,)))
+    np.testing.assert_allclose(near, [0.15, 0.125, 0, 0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", BEYOND)
 def test_so_does_it_with_other_settings(assert_multiplier: Any, name: str) -> None:
     method, expected = BEYOND[name]
@@ -253,8 +350,9 @@ def table() -> dict[str, list[str]]:
 
 
 def test_the_documents_table_has_every_method_and_the_multiplier_that_is_tested_here() -> None:
-    assert list(table()) == list(ROWS)
-    assert set(ROWS) == set(known_methods())
+    assert [name for name in table() if name not in FEW] == list(ROWS)
+    assert set(ROWS) | set(FEW) == set(known_methods())
+    assert {name: table()[name][-1] for name in FEW} == FEW
     for name, (multiplier, _, _) in ROWS.items():
         assert table()[name][-1] == multiplier, name
 
@@ -274,6 +372,9 @@ def test_the_documents_table_tells_the_passes(inputs: Path, tmp_path: Path, gold
         ({"name": "fisher", "normalize": True}, "0 + 1, normalize 1 + 1"),
         ({"name": "wudi", "steps": 1}, "1 + 1, exact 0 + 1"),
         ({"name": "wudi", "solver": "exact"}, "1 + 1, exact 0 + 1"),
+        ({"name": "slerp"}, "1 + 1, else 0 + 1"),
+        ({"name": "slerp", "per": "row"}, "1 + 1, else 0 + 1"),
+        ({"name": "nearswap"}, "0 + 1"),
         ({"name": "region", "agent": "code"}, "0 + 1"),
         ({"name": "dare", "then": "ties"}, "those of `then`"),
         ({"name": "svc", "then": "ties"}, "those of `then`"),
@@ -285,8 +386,12 @@ def test_the_documents_table_tells_the_passes(inputs: Path, tmp_path: Path, gold
 def test_the_documents_table_tells_the_passes_of_methods_with_settings(
     inputs: Path, tmp_path: Path, golden_recipe: Any, method: dict[str, Any], passes: str
 ) -> None:
-    record = merge(golden_recipe(inputs, method), tmp_path / "out")
+    recipe = golden_recipe(inputs, method)
+    few = {"slerp": 2, "nearswap": 1}.get(method["name"], 3)
+    record = merge({**recipe, "agents": dict([*recipe["agents"].items()][:few])}, tmp_path / "out")
     expected = {
+        "slerp": int("per" not in method),
+        "nearswap": 0,
         "fisher": int(bool(method.get("normalize"))),
         "wudi": int("solver" not in method),
         "region": 0,

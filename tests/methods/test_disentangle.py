@@ -15,7 +15,8 @@ from agentmerge.methods.redundancy import cosines, left, loss, redundancy
 from agentmerge.methods.registry import resolve_method
 from agentmerge.survey.full.question import Energy
 from agentmerge.survey.overlap import OverlapCounts
-from agentmerge.survey.products import Products, product_matrix
+from agentmerge.survey.products import Products
+from agentmerge.survey.products import gram as gram_matrix
 from agentmerge.survey.statistic import Survey
 from agentmerge.testing import (
     Sources,
@@ -153,7 +154,7 @@ def test_the_products_keep_the_contract_of_statistics() -> None:
 def test_the_products_are_those_of_the_task_vectors() -> None:
     stack = random_stack(2, elements=5000, agents=4, dtypes=("F32",))
     tau = stack.task_vectors().astype(np.float64)
-    np.testing.assert_allclose(product_matrix(Products().observe(stack)), tau @ tau.T, rtol=1e-12)
+    np.testing.assert_allclose(gram_matrix(Products().observe(stack)), tau @ tau.T, rtol=1e-12)
 
 
 # the method
@@ -187,7 +188,7 @@ def test_the_inner_method_sees_what_is_left(merged: Any, settings: dict[str, Any
     a = redundancy(wide @ wide.T, 0.1, same=settings.get("coefficients") == "one")
     rest = replace(stack, tau=disentangled(tau, a, [True] * 3))
     if not settings.get("coefficients"):  # one coefficient can't make every angle a right one
-        assert np.abs(cosines(product_matrix(Products().observe(rest))) - np.eye(3)).max() < 1e-5
+        assert np.abs(cosines(gram_matrix(Products().observe(rest))) - np.eye(3)).max() < 1e-5
     inner = resolve_method(then)
     expected = inner.merge(rest, survey_of(inner, [rest]))
     found = merged(resolve_method({"name": "disentangle", "then": then, **settings}), stack)

@@ -44,6 +44,8 @@ def update(stack_of: Any, shared: Any, power: float = 1.0, changed: Array | None
         ("elect", 0, [6, 6, 0, 8, 6]),
         ("elect", 0.5, [6 / 2**0.5, 6, 0, 8 / 2**0.5, 6 / 2**0.5]),  # c is the number of those that agree
         ("importance", 1, [(4 + 6) / 4, 2, 0, 6, 3]),  # the last is important to none that changed it: the mean
+        ("winner", 1, [2, 6, 3, 6, 5]),  # equal importance: the larger one; 3 and -3: the first
+        ("largest", 1, [4, 6, 3, 6, 5]),
     ],
 )
 def test_by_hand(stack_of: Any, shared: str, power: float, expected: list[float]) -> None:
@@ -58,7 +60,7 @@ def test_only_agents_that_changed_the_element_count(stack_of: Any) -> None:
 
 
 def test_an_element_that_none_changed_gets_nothing(stack_of: Any) -> None:
-    for shared in ("mean", "sum", "elect", "importance"):
+    for shared in ("mean", "sum", "elect", "importance", "winner", "largest"):
         assert not update(stack_of, shared, changed=np.zeros(TAUS.shape, np.bool_)).any()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from agentmerge import Recipe, merge, probe, sweep
 from agentmerge.methods.base import Context, MergeMethod
+from agentmerge.methods.making import Making
 from agentmerge.methods.registry import known_methods, resolve_method
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.testing import (
@@ -89,16 +90,11 @@ def test_binding_binds_the_inner_method() -> None:
 @pytest.mark.parametrize("name", ["dare", "calibrate"])
 def test_the_wrappers_override_only_what_differs(name: str) -> None:
     """What they say nothing of comes from Wrapper, so that it can't be lost."""
-    expected = {"dare": {"bind"}, "calibrate": set()}[name] | {
-        "ask",
-        "merge",
-        "work",
-        "loops",
-        "kernel",
-        "told",
-        "dilution",
-    }
-    assert vars(type(resolve_method(name))).keys() & HOOKS.keys() == expected
+    expected = {"ask", "merge", "work", "loops", "kernel", "told", "dilution"}
+    expected |= {"dare": {"bind"}, "calibrate": set()}[name]
+    own = type(resolve_method(name))
+    between = vars(Making).keys() if issubclass(own, Making) else set()
+    assert (vars(own).keys() | between) & HOOKS.keys() == expected
 
 
 # wrappers around wrappers
@@ -165,8 +161,12 @@ SETTINGS = {
 """Of each wrapper one setting, and what it is set to."""
 NESTINGS = ["dare", "calibrate", "dare calibrate", "calibrate dare", "dare dare", "calibrate calibrate"]
 NESTINGS += ["dare calibrate dare", "calibrate dare calibrate"]
-INNER = sorted(known_methods().keys() - SETTINGS.keys() - {"iso_c", "iso_cts", "tsv_m", "esm_vit"})
-"""All, of the methods that share all but one function with another one only that."""
+FEW = {"nearswap"}
+"""Takes no two agents."""
+SAME = {"iso_c", "iso_cts", "tsv_m", "esm_vit"}
+SAME |= {"breadcrumbs_ties", "della_linear", "slerp", "multislerp", "model_stock", "sce", "breadcrumbs"}
+"""Others ask for the same, and merge by the same loops or share all but one function."""
+INNER = sorted(known_methods().keys() - SETTINGS.keys() - FEW - SAME)
 ALIKE = {"ram", "ram_plus_soft", "task_arithmetic", "wudi_auto"}
 """Others of their class but for a setting are tried within more than one wrapper."""
 NESTED = [(nesting, inner) for nesting in NESTINGS for inner in INNER if " " not in nesting or inner not in ALIKE]

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pytest
 
-from agentmerge.methods.dare import Dropped
+from agentmerge.methods.dare import Drop
 from agentmerge.methods.fisher import ImportanceNorm
+from agentmerge.methods.making import Made
 from agentmerge.methods.ram_energies import Energies
+from agentmerge.methods.sce import Variance
+from agentmerge.methods.trim import Trim
 from agentmerge.survey.full.question import Profile
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.magnitude import MagnitudeHigh, MagnitudeLow
 from agentmerge.survey.overlap import Overlap
+from agentmerge.survey.products import Powers, Products
 from agentmerge.survey.retention import RegionRetention, StoredRetention
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Statistic
@@ -39,7 +43,11 @@ BUILT_IN: tuple[tuple[Any, tuple[int, ...]], ...] = (
     (Energies(1e-5, "mean", 1.0), EVERY),
     (Energies(1e-5, "importance", 1.0), (1, 3, 9)),
     (ImportanceNorm(), (1, 3, 9)),
-    (Dropped(Overlap(), 0.5, 3), (3,)),
+    (Made(Overlap(), Drop(0.5, 3)), (3,)),
+    (Products(), (1, 3, 9)),
+    (Powers(1), (3,)),
+    (Made(Powers(2), Trim((("", (0.001, 0.0, 1.0)),), (("", (1.0, 0.01, 0.5)),))), (3,)),
+    (Made(MagnitudeHigh(by_tensor=True), Variance()), (3,)),
 )
 
 

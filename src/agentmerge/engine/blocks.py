@@ -14,12 +14,12 @@ from agentmerge.errors import DataError
 from agentmerge.files.positional import PAGE, aligned_empty
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.kernels.arguments import WIDTH
-from agentmerge.methods.kernel import run, sees_whole
+from agentmerge.methods.kernel import parts_of, run, sees_whole
 from agentmerge.sources.together import read_blocks
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.reported import Reported, collecting
 from agentmerge.survey.rounding import Rounding, RoundingCounts
-from agentmerge.tensors import DTYPES, MERGEABLE, Block, Stack, as_float32
+from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Stack, as_float32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -191,7 +191,7 @@ def merge_stack(
             return answers
         whole = method.merge(stack, survey) if sees_whole(method, stack) else None
         answers = {rounding: RoundingCounts.zero(len(stack.agents))}
-        for piece in stack.pieces():
+        for piece in parts_of(method, stack, 32 * LEAF) if whole is None else stack.pieces():
             part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)
             result = method.merge(piece, survey) if whole is None else whole[part]
             found = _stored(piece, result, cast, out[part], rounding, asked)

@@ -74,7 +74,7 @@ def varied(plan: Plan, recipe: Recipe) -> Plan:
     other = plan_of(recipe, plan.family, plan.beside)
     if [(job.step, job.work.gram) for job in other.jobs] != [(job.step, job.work.gram) for job in plan.jobs]:
         raise RecipeError(
-            "method: all recipes of one pass must see the same tensors whole, found one that sees others in blocks",
+            "method: all recipes of one pass must see the same tensors whole or by rows, found one that does not",
             todo="Merge them one by one.",
         )
     return other

@@ -9,6 +9,7 @@ from agentmerge.errors import RecipeError
 from agentmerge.files.drafts import Slot
 from agentmerge.machine import available_cpus
 from agentmerge.methods.arrays import speed
+from agentmerge.methods.kernel import WHOLE
 from agentmerge.tensors import DTYPES, Block
 from agentmerge.values import format_flop
 
@@ -58,7 +59,7 @@ def blocks(job: Job, size: int, start: int = 0, stop: int | None = None) -> Iter
     """The blocks of elements [start, stop) of a job's tensor, every inner edge a multiple of the job's step.
 
     Args:
-        job: one whose method must see whole matrices gets them whole.
+        job: one whose method must see whole rows or matrices gets them whole.
         size: bytes of the base in one block.
         start: of the elements.
         stop: of the elements; None is the tensor's end.
@@ -105,7 +106,7 @@ def memory_bytes(plan: Plan) -> int:
 
 def _width(job: Job, row: int) -> int:
     """Bytes of an element: of what is merged whole, its result before the cast besides."""
-    return row + 4 * (job.work.reach != "element")
+    return row + 4 * (job.work.reach in WHOLE)
 
 
 def _row_bytes(plan: Plan) -> int:

@@ -85,9 +85,11 @@ class Job:
 
     @property
     def step(self) -> int:
-        """Elements of which every block but a tensor's last has a multiple: leaves, whole matrices, or all."""
+        """Elements of which every block but a tensor's last has a multiple: leaves, whole rows or matrices, or all."""
         if self.work.reach == "element":
             return LEAF
+        if self.work.reach == "row":
+            return self.tensor.rows_and_leaves
         shape = self.tensor.shape if self.work.reach == "tensor" else self.tensor.shape[-2:]
         return lcm(prod(shape), LEAF) or LEAF
 

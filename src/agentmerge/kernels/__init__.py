@@ -71,7 +71,8 @@ class Backend(Protocol):
         """Compile these loops, or load them from a cache; the others follow when called.
 
         Args:
-            loops: names of formulas, or "count" (what every fold runs), "drop", "full", "restore".
+            loops: names of formulas, or "count" (what every fold runs), "drop", "trim", "prune", "full",
+                "restore".
         """
 
     def merge(self, kernel: Kernel, cast: Cast, out: Array) -> tuple[Array, Array, Array, Array, int, int]:
@@ -103,6 +104,36 @@ class Backend(Protocol):
             stack: whose task vectors.
             keys: Philox key of every agent's draws.
             densities: kept fraction of every agent's, (0, 1].
+        """
+
+    def trim(self, stack: Stack, low: Array, high: Array, factor: Array) -> Array:
+        """methods.trim.trimmed: task vectors within bounds, times a factor, float32 [agents, n].
+
+        Args:
+            stack: whose task vectors.
+            low: float32 [agents], the smallest magnitude that stays.
+            high: float32 [agents], the largest one.
+            factor: float32 [agents].
+        """
+
+    def variances(self, stack: Stack) -> Array:
+        """methods.sce.variance, float32 [n]."""
+
+    def select(self, stack: Stack, limit: float) -> Array:
+        """methods.sce.selected: task vectors where the variance is at least `limit`, float32 [agents, n]."""
+
+    def prune(
+        self, tau: Array, columns: int, probability: Array, divisor: Array, key: tuple[int, int], start: int
+    ) -> Array:
+        """methods.della.pruned: one agent's task vector, drawn by the ranks in its rows, float32 [n].
+
+        Args:
+            tau: float32 [n], whole rows.
+            columns: elements of a row.
+            probability: float64 [columns], by rank from the smallest magnitude on, (0, 1].
+            divisor: float32 [columns], by rank.
+            key: Philox key of the draws.
+            start: flat index of the first element in its tensor.
         """
 
     def count(self, stack: Stack, threshold: float, key: int) -> tuple[Array, Array, Array, Array, Array]:
@@ -137,6 +168,12 @@ class Backend(Protocol):
 
     def squares(self, arrays: Sequence[Array]) -> Array:
         """methods.fisher.ImportanceNorm: sums of squares over leaves, float64 [leaves, arrays]."""
+
+    def products(self, stack: Stack) -> Array:
+        """survey.Products: sums over leaves, float64 [leaves, agents * (agents + 1) / 2]."""
+
+    def powers(self, stack: Stack, power: int) -> Array:
+        """survey.Powers: sums over leaves, float64 [leaves, agents]."""
 
     def retention(self, stack: Stack, merged: Array) -> Array:
         """survey.retention_sums of `merged` [n], any stored dtype: float64 [leaves, 2 * agents]."""

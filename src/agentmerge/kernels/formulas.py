@@ -13,7 +13,7 @@ import numpy as np
 
 from agentmerge.tensors import Array
 
-MEAN, ELECT, IMPORTANCE = range(3)
+MEAN, ELECT, IMPORTANCE, WINNER, LARGEST = range(5)
 """What becomes of a shared element, see methods/shared.py; a sum is a mean of power 0."""
 UNIQUE, SHARED, CHANGED = range(3)
 """The regions of an agent's changes."""
@@ -53,6 +53,31 @@ class Ties(NamedTuple):
     zero: float
     """The sign where the elected sum is 0."""
     scale: float
+    mean: int = 1
+    """0: the sum of those that agree, not divided by their weights."""
+
+
+class Sce(NamedTuple):
+    """methods/sce.py."""
+
+    threshold: float
+    weight: Array
+    """Of each agent in the vote."""
+    share: Array
+    """Of each agent in the mean."""
+    limit: float
+    """The smallest variance that stays; 0 where all stay."""
+    floor: float
+    """The least that is divided by."""
+    scale: float
+
+
+class Nearswap(NamedTuple):
+    """methods/nearswap.py."""
+
+    threshold: float
+    weight: float
+    t: float
 
 
 class Fisher(NamedTuple):
@@ -88,7 +113,7 @@ class Shared(NamedTuple):
     """What becomes of a shared element (methods/shared.py)."""
 
     choice: int
-    """MEAN, ELECT or IMPORTANCE."""
+    """MEAN, ELECT, IMPORTANCE, WINNER or LARGEST."""
     power: float
     """Of the count that a mean divides by."""
     weight: Array

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.mergekit.parameters import OF_MODELS, READ, has_gradient, value_at
+from agentmerge.mergekit.parameters import OF_ALL, OF_MODELS, READ, has_gradient, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,7 +83,9 @@ class MergekitConfig:
 
     def reads(self, name: str, model: str | None) -> bool:
         """Whether the method uses a parameter that stands at a model, or at none."""
-        at_model = name in OF_MODELS and (self.method == "linear" or model != self.base)
+        at_model = (
+            name in OF_MODELS and (self.method, name) not in OF_ALL and (self.method == "linear" or model != self.base)
+        )
         return name in READ.get(self.method, ()) and (model is None or at_model)
 
     def settings(self) -> Iterator[tuple[str, Any]]:

@@ -23,15 +23,31 @@ READ: Mapping[str, frozenset[str]] = {
     "ties": frozenset({"weight", "density", "normalize", "lambda", "rescale"}),
     "dare_linear": frozenset({"weight", "density", "normalize", "lambda", "rescale"}),
     "dare_ties": frozenset({"weight", "density", "normalize", "lambda", "rescale"}),
+    **dict.fromkeys(
+        ("breadcrumbs", "breadcrumbs_ties"),
+        frozenset({"weight", "density", "gamma", "normalize", "lambda", "rescale"}),
+    ),
+    **dict.fromkeys(
+        ("della", "della_linear"), frozenset({"weight", "density", "epsilon", "normalize", "lambda", "rescale"})
+    ),
+    "slerp": frozenset({"t"}),
+    "nuslerp": frozenset({"weight", "nuslerp_flatten", "nuslerp_row_wise"}),
+    "multislerp": frozenset({"weight", "normalize_weights", "eps"}),
+    "model_stock": frozenset({"filter_wise"}),
+    "sce": frozenset({"select_topk"}),
+    "nearswap": frozenset({"t"}),
     "ram": frozenset({"epsilon"}),
     "ramplus_tl": frozenset({"r", "alpha", "epsilon"}),
 }
 """By mergekit's methods that have an equal here: the parameters that change what the method gives."""
 
-OF_MODELS = ("weight", "density")
+OF_MODELS = ("weight", "density", "gamma", "epsilon")
 """Those of them that may differ from model to model; mergekit looks for the others at the slice and at the top only."""
 
-KNOWN = frozenset().union(*READ.values(), {"int8_mask", "gamma", "t", "select_topk", "filter_wise"})
+OF_ALL = (("ram", "epsilon"), ("ramplus_tl", "epsilon"))
+"""Methods, and what is the same for all models there, though others have it of each."""
+
+KNOWN = frozenset().union(*READ.values(), {"int8_mask", "max_iter", "tol"})
 """Parameters of any of mergekit's methods that may stand in a configuration of another."""
 
 OUTSIDE = ("dtype", "out_dtype", "tokenizer_source", "base_model", "merge_method")
@@ -69,9 +85,11 @@ class Problems:
             self.problems.append(problem)
 
     def lack(self, key: str, todo: str) -> None:
-        """Add a field that must be there."""
+        """Add a field that must be there, once."""
         where = Where(source=self.file, path=key)
-        self.problems.append(Problem(f"{self.file}: {key}: missing", todo=todo, where=where))
+        problem = Problem(f"{self.file}: {key}: missing", todo=todo, where=where)
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def note(self, found: str) -> None:
         """Add once what is different here, or left out without harm."""
@@ -129,7 +147,11 @@ def _check_parameter(method: str, name: str, entry: tuple[str, Any], problems: P
     elif name not in READ[method]:
         problems.note(f"{where}: left out; mergekit's {method} does not use it")
     elif not here:
-        why = "it is the base's" if name in OF_MODELS else "mergekit reads it at a slice or at the top only"
+        why = (
+            "it is the base's"
+            if name in OF_MODELS and (method, name) not in OF_ALL
+            else "mergekit reads it at a slice or at the top only"
+        )
         problems.note(f"{where}: left out; {why}")
     elif not is_setting(setting):
         problems.refuse(where, setting, expected="a number, a list of numbers, or a list of {filter, value}")

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from agentmerge.errors import shortened
 from agentmerge.mergekit.groups import groups_of
-from agentmerge.mergekit.methods import Mix, mix
+from agentmerge.mergekit.methods import mix
+from agentmerge.mergekit.mix import Mix
 
 if TYPE_CHECKING:
     from agentmerge.mergekit.config import MergekitConfig
     from agentmerge.mergekit.groups import TensorGroup
-    from agentmerge.mergekit.methods import Settings
+    from agentmerge.mergekit.mix import Settings
     from agentmerge.mergekit.parameters import Problems
 
 SHOWN = 3

@@ -48,8 +48,9 @@ class Context:
 class Work:
     """What merging one tensor takes."""
 
-    reach: Literal["element", "matrix", "tensor"] = "element"
-    """What one call of `merge` must see: any block of elements, whole matrices (the last two dimensions), or all."""
+    reach: Literal["element", "row", "matrix", "tensor"] = "element"
+    """What one call of `merge` must see: any block of elements, whole rows (of the last axis), whole matrices (of the
+    last two), or all."""
     flop: float = 0.0
     """0 where reading takes longer than computing."""
     bytes: int = 0

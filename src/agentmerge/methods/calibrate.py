@@ -29,7 +29,7 @@ from agentmerge.kernels import Kernel, formulas
 from agentmerge.machine import available_cpus
 from agentmerge.methods.base import Dilution, added, before_merging
 from agentmerge.methods.inner_retention import InnerRetention, RetentionOutside, draft_of, inner_merge, settings_of
-from agentmerge.methods.kernel import in_parts, sees_whole
+from agentmerge.methods.kernel import in_parts, parts_of, sees_whole
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.survey.retention import (
     StoredRetention,
@@ -108,7 +108,7 @@ class Calibrate(Wrapper):
             merged = inner_merge(self.then, part, survey)
             return None if merged is None else (Kernel("stretched", settings, part, (merged,)),)
 
-        return in_parts(stack, stretched)
+        return in_parts(stack, stretched, parts_of(self.then, stack))
 
     def scale(self, survey: Survey) -> float:
         """The s of the formula; 1 where no agent changed anything.

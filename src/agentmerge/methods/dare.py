@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -24,22 +24,17 @@ from pydantic import Field, field_validator
 from agentmerge import kernels
 from agentmerge.methods.base import Dilution, before_merging
 from agentmerge.methods.density import Density, check_density, densities_of, keeps_all
-from agentmerge.methods.kernel import CACHED, in_parts, sees_whole
-from agentmerge.methods.wrapper import Wrapper
+from agentmerge.methods.making import Maker, Making
 from agentmerge.randomness import random_bits, stream_key
-from agentmerge.survey.statistic import Statistic, Survey
-from agentmerge.tensors import LEAF
+from agentmerge.survey.statistic import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from agentmerge.kernels import Backend, Kernel
-    from agentmerge.methods.base import Context, Told, Work
-    from agentmerge.survey.answers import Answers
+    from agentmerge.methods.base import Context, Told
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.statistic import Foldable
-    from agentmerge.tensors import Array, Stack, TensorSpec
+    from agentmerge.tensors import Array, Stack
 
 
 def dropped(tau: Array, keys: Sequence[tuple[int, int]], densities: Sequence[float], start: int) -> Array:
@@ -60,7 +55,7 @@ def drop(stack: Stack, density: float | Mapping[str, float], seed: int) -> Stack
     return replace(stack, tau=dropped(stack.task_vectors(), keys, densities, stack.block.start))
 
 
-class Dare(Wrapper):
+class Dare(Making):
     """Random drop and rescale around another method."""
 
     about: ClassVar[Mapping[str, str]] = {
@@ -86,38 +81,14 @@ class Dare(Wrapper):
         bound = super().bind(context)
         return bound if self.seed is not None else bound.model_copy(update={"seed": context.seed})
 
-    def work(self, tensor: TensorSpec, agents: int) -> Work:
-        """The inner method's; what is kept of it is of these draws."""
-        work = super().work(tensor, agents)
-        return replace(work, draft=self._under + work.draft) if work.draft else work
-
-    def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
-        """What the inner method asks, of the dropped task vectors.
-
-        What it asks of the stored result is left out where anything is dropped: it would be about its own task vectors.
-        """
-        asked = super().ask(survey)
-        if keeps_all(self.density):
-            return asked
-        return tuple(Dropped(statistic, self.density, self.seed or 0) for statistic in before_merging(asked))
-
-    def merge(self, stack: Stack, survey: Survey) -> Array:
-        """The inner method on the dropped task vectors, float32 [n]."""
-        return super().merge(stack if keeps_all(self.density) else drop(stack, self.density, self.seed or 0), survey)
+    def maker(self, survey: Survey) -> Drop | None:
+        """What draws; nothing where all is kept."""
+        return None if keeps_all(self.density) else Drop(self.density, self.seed or 0)
 
     @property
     def loops(self) -> tuple[str, ...]:
         """The inner method's, and what drops."""
         return self.then.loops if keeps_all(self.density) else (*self.then.loops, "drop")
-
-    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
-        """The inner method's kernels on the dropped task vectors; none where it must see a tensor whole."""
-        if keeps_all(self.density):
-            return super().kernel(stack, survey)
-        if sees_whole(self, stack):
-            return None
-        inner = self._inner(survey)
-        return in_parts(stack, lambda part: self.then.kernel(drop(part, self.density, self.seed or 0), inner))
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """What the inner method tells of the dropped task vectors; a kept element is divided by the density besides.
@@ -139,66 +110,19 @@ class Dare(Wrapper):
         kept = ", ".join(dict.fromkeys(f"{m / d:.3g}" for m, d in zip(inner.multiplier, densities, strict=True)))
         return replace(inner, note=f"on average; {kept} where kept, else 0")
 
-    def _inner(self, survey: Survey) -> Survey:
-        if keeps_all(self.density):
-            return survey
-        return survey.derived(self, lambda: survey.seen_through(self._dropped, self._under))
-
-    @property
-    def _under(self) -> str:
-        """Tells what is kept of these draws from the rest; "" where nothing is dropped."""
-        return "" if keeps_all(self.density) else f"{json.dumps([self.density, self.seed or 0])} "
-
-    def _dropped(self, question: Foldable[Any]) -> Foldable[Any]:
-        """The question that is asked in its place; one about the stored result is asked of nobody, so not known."""
-        return Dropped(cast("Statistic[Any]", question), self.density, self.seed or 0)
-
 
 @dataclass(frozen=True)
-class Dropped(Statistic[Any]):
-    """Another statistic, of the dropped task vectors."""
+class Drop(Maker):
+    """Draws the elements that stay, and rescales them."""
 
-    inner: Statistic[Any]
     density: Density
     seed: int
 
     @property
-    def per_tensor(self) -> bool:  # type: ignore[override]
-        """As the inner one."""
-        return self.inner.per_tensor
-
-    @property
-    def answers(self) -> Answers[Any]:
-        """The inner one's."""
-        return self.inner.answers
-
-    @property
     def key(self) -> str:
-        """The inner key and the draw."""
-        return f"Dropped {json.dumps([self.density, self.seed])} {self.inner.key}"
+        """The draw."""
+        return f"Dropped {json.dumps([self.density, self.seed])}"
 
-    def share(self, tensor: TensorSpec, agents: int) -> float:
-        """As of the inner one."""
-        return self.inner.share(tensor, agents)
-
-    def flop(self, tensor: TensorSpec, agents: int) -> float:
-        """As of the inner one."""
-        return self.inner.flop(tensor, agents)
-
-    def observe(self, stack: Stack) -> Any:
-        """The inner answer for the dropped stack."""
-        return self.inner.observe(drop(stack, self.density, self.seed))
-
-    def kernel(self, stack: Stack, kernels: Backend) -> Any:
-        """The inner answer by its kernel, part by part."""
-        answer = None
-        for part in self.parts(stack, CACHED):
-            found = self.inner.kernel(drop(part, self.density, self.seed), kernels)
-            if found is None:
-                return None
-            answer = found if answer is None else self.answers.combine(answer, found)
-        return answer
-
-    def parts(self, stack: Stack, elements: int = 32 * LEAF) -> Iterable[Stack]:
-        """As the inner one."""
-        return self.inner.parts(stack, elements)
+    def __call__(self, stack: Stack) -> Stack:
+        """The stack with task vectors dropped and rescaled."""
+        return drop(stack, self.density, self.seed)

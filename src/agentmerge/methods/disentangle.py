@@ -38,7 +38,8 @@ from agentmerge.methods.kernel import in_parts, sees_whole
 from agentmerge.methods.redundancy import cosines, left, redundancy
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.survey.full.definitions import pairs
-from agentmerge.survey.products import Products, product_matrix
+from agentmerge.survey.products import Products
+from agentmerge.survey.products import gram as gram_matrix
 from agentmerge.survey.statistic import Statistic, Survey
 from agentmerge.tensors import LEAF
 
@@ -113,7 +114,7 @@ class Disentangle(Wrapper):
         told = replace(super().told(survey, names), scales=None)
         if self.scope != "model" or not survey.knows(Products()):
             return told
-        gram, (a, _) = product_matrix(survey.total(Products())), self._found(survey, None)
+        gram, (a, _) = gram_matrix(survey.total(Products())), self._found(survey, None)
         found = {"coefficients": dict(zip(names, a.tolist(), strict=True))}
         cosine = {"before": _mean_cosine(gram), "after": _mean_cosine(left(gram, a))}
         return replace(told, learned={**told.learned, "disentangled": {**found, "mean_cosine": cosine}})
@@ -146,7 +147,7 @@ class Disentangle(Wrapper):
 
         def make() -> tuple[Array, Array]:
             sums = survey.total(Products())
-            gram = product_matrix(sums if tensor is None else sums.of(tensor))
+            gram = gram_matrix(sums if tensor is None else sums.of(tensor))
             return redundancy(gram, self.alpha, same=self.coefficients == "one"), np.diagonal(gram) > 0
 
         return survey.derived((self, tensor), make)

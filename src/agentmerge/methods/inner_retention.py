@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from agentmerge.methods.kernel import CACHED, merge_by_kernels, sees_whole
+from agentmerge.methods.kernel import merge_by_kernels, parts_of, sees_whole
 from agentmerge.survey.retention import retention_by, retention_sums
 from agentmerge.survey.statistic import Statistic, Survey
 from agentmerge.survey.sums import TreeSums, TreeSumsOf
@@ -76,7 +76,7 @@ class InnerRetention(Statistic[TreeSums]):
         if sees_whole(self.method, stack):
             return retention_by(kernels, stack, self._merged(stack))
         total = TreeSums(2 * len(stack.agents))
-        for part in stack.pieces(CACHED):
+        for part in parts_of(self.method, stack):
             merged = inner_merge(self.method, part, self.survey)
             if merged is None:
                 return None
@@ -84,8 +84,8 @@ class InnerRetention(Statistic[TreeSums]):
         return total
 
     def parts(self, stack: Stack, elements: int = 32 * LEAF) -> Iterable[Stack]:
-        """All of it at once where the method must see a tensor whole."""
-        return (stack,) if sees_whole(self.method, stack) else super().parts(stack, elements)
+        """Those that the method may see one by one."""
+        return parts_of(self.method, stack, elements)
 
 
 @dataclass(frozen=True)

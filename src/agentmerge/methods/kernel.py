@@ -21,13 +21,30 @@ if TYPE_CHECKING:
 
     Kernels = Iterable[Kernel]
 
+WHOLE = ("matrix", "tensor")
+"""Where a method reaches so far, its block can't be cut."""
 CACHED = 64 * LEAF
 """Elements between two kernels: few enough for the cache, many enough to hide the calls."""
 
 
+def parts_of(method: MergeMethod, stack: Stack, elements: int = CACHED) -> Iterable[Stack]:
+    """The stack in parts that the method may see one by one: of about so many elements, of rows, or the whole of it.
+
+    Args:
+        method: what sees them.
+        stack: begins and ends where the method lets a block begin and end.
+        elements: of a part, a multiple of LEAF.
+    """
+    tensor = stack.block.tensor
+    reach, least = method.work(tensor, len(stack.agents)).reach, tensor.rows_and_leaves
+    if reach in WHOLE:
+        return (stack,)
+    return stack.pieces(-(-elements // least) * least if reach == "row" else elements)
+
+
 def sees_whole(method: MergeMethod, stack: Stack) -> bool:
     """Whether a method must see all of the stack, so that no part of it will do."""
-    return method.work(stack.block.tensor, len(stack.agents)).reach != "element"
+    return method.work(stack.block.tensor, len(stack.agents)).reach in WHOLE
 
 
 def merge_by_kernels(
@@ -58,11 +75,18 @@ def run(backend: Backend, found: Kernels, stack: Stack, cast: Cast, out: Array) 
     return counts
 
 
-def in_parts(stack: Stack, kernels_of: Callable[[Stack], Kernels | None]) -> Kernels | None:
+def in_parts(
+    stack: Stack, kernels_of: Callable[[Stack], Kernels | None], parts: Iterable[Stack] | None = None
+) -> Kernels | None:
     """What `kernels_of` gives for each part of the stack in turn, so that what lies between stays in the cache.
 
     None where it gives none for the first part; one that gives none for a later part is a TypeError when it is run.
+
+    Args:
+        stack: what is merged.
+        kernels_of: gives the kernels of a part.
+        parts: of the stack; None for any that fit the cache.
     """
-    made = map(kernels_of, stack.pieces(CACHED))
+    made = map(kernels_of, stack.pieces(CACHED) if parts is None else parts)
     first = next(made, ())
     return None if first is None else chain(first, chain.from_iterable(cast("Iterable[Kernels]", made)))

@@ -12,8 +12,9 @@
               = base[i] + (sum of tau[t, i] over the agents that changed it) / c[i]      c[i] >= 2
 
 Beyond the paper, all off by default: `shared` and `shared_power` (see ram_shared.py), the agents' weights (tau becomes
-weight * tau after the threshold test), and rescale "auto", which solves the paper's equation 5 with measured energies
-(see ram_energies.py) instead of a guessed r:
+weight * tau after the threshold test), `top`, by which only the share of the largest changes counts, as Breadcrumbs
+without outliers would leave it (breadcrumbs.py; Localize-and-Stitch, arXiv 2408.13656, stitches by such a mask), and
+rescale "auto", which solves the paper's equation 5 with measured energies (see ram_energies.py) instead of a guessed r:
 
     lambda[t] = 1 + (E_shared[t] - P_shared[t]) / E_unique[t], at most `bound`
 
@@ -27,6 +28,7 @@ takes rho per tensor (scope "tensor") and clips it at 0.2 by default, the paper 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -35,6 +37,8 @@ from pydantic import Field, model_validator
 from agentmerge.errors import RecipeError, Where
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, Selecting, Told, added
+from agentmerge.methods.breadcrumbs import Breadcrumbs
+from agentmerge.methods.density import Density, check_density
 from agentmerge.methods.ram_energies import Energies, balanced_scales, scales_from
 from agentmerge.methods.ram_shared import Shared, shared_settings, shared_update
 from agentmerge.survey.overlap import OverlapCounts, changed_mask
@@ -45,6 +49,7 @@ from agentmerge.tensors import as_float32
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from agentmerge.methods.base import Context
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.statistic import Foldable, Statistic, Survey
     from agentmerge.tensors import Array, Stack
@@ -123,26 +128,41 @@ class Ram(Selecting):
     """Where ratio and energies are taken: over all merged elements (the paper), or tensor by tensor (ramplus_tl)."""
     shared: Shared = "mean"
     """What a shared element gets: the mean of the changes (the paper), their sum, the mean of those that agree with
-    the sign of the sum (elect), or the mean weighted by importance."""
+    the sign of the sum (elect), the mean weighted by importance, the most important one (winner), or the largest."""
     shared_power: float = Field(default=1.0, ge=0, le=1)
     """A mean divides by c^shared_power: 1 is RAM, 0 the sum."""
     bound: float | None = Field(default=None, ge=0)
     """The largest lambda of rescale "auto"; null for none."""
     retention: float = Field(default=1.0, gt=0)
     """What rescale "auto" aims at: each agent's <merged - base, tau> / <tau, tau>, before the output cast."""
+    top: Density | None = None
+    """Of each task vector, the share of the largest magnitudes that counts as changed, where it is beyond the threshold
+    too; a number, or one for each agent by its name. null: the threshold alone."""
+    top_scope: Literal["model", "tensor"] = "model"
+    """Over what the magnitudes are ranked."""
 
     @property
     def reads(self) -> tuple[Literal["importance"], ...]:
         """The importance, where it weighs the shared elements."""
-        return ("importance",) if self.shared == "importance" else ()
+        return ("importance",) if self.shared in ("importance", "winner") else ()
+
+    def bind(self, context: Context) -> Self:
+        """A share by agent must name all of them."""
+        if self.top is not None:
+            check_density(self.top, context, "top", "the share that counts")
+        return self
 
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
         """The overlap counts or the energies; nothing where nothing is rescaled. Of a measured scale what is stored."""
+        if self.top is not None:
+            return _topped(self).ask(survey)
         asked = () if self._asks is None or survey.knows(self._asks) else (self._asks,)
         return (*asked, StoredRetention()) if self.rescale == "auto" else asked
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]."""
+        if self.top is not None:
+            return _topped(self).merge(stack, survey)
 
         def other(updates: Array, changed: Array) -> Array:
             return shared_update(stack, updates, changed, self.shared, self.shared_power)
@@ -154,10 +174,14 @@ class Ram(Selecting):
     @property
     def loops(self) -> tuple[str, ...]:
         """See MergeMethod.loops."""
+        if self.top is not None:
+            return ("ram_extended", "trim")
         return ("ram" if self._takes_means else "ram_extended",)
 
     def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The same in one compiled pass; the paper's has a loop of its own, where the task vectors are the agents'."""
+        if self.top is not None:
+            return _topped(self).kernel(stack, survey)
         scale = self._scales_at(stack, survey)
         if self._takes_means and stack.tau is None:
             return (Kernel("ram", formulas.Ram(self.threshold, scale, stack.weight()), stack),)
@@ -167,6 +191,8 @@ class Ram(Selecting):
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """Lambda over the whole model; none where every tensor has its own."""
+        if self.top is not None:
+            return _topped(self).told(survey, names)
         if self._asks is None:
             return Told(scales=(1.0,) * len(names))
         if self.scope == "tensor" or not survey.knows(self._asks):
@@ -187,6 +213,8 @@ class Ram(Selecting):
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """Lambda, and what of the energy is kept: all of lambda * unique, and of shared what the mean leaves."""
+        if self.top is not None:
+            return _topped(self).dilution(names, counts, energy)
         unknown = np.full(len(names), np.nan)
         if self.rescale == "auto":
             note = "makes up in unique elements for what the mean takes from shared ones"
@@ -251,3 +279,10 @@ class Ram(Selecting):
             sums = survey.total(asks)
             return np.array(self._measured(sums.of(tensor) if tensor else sums), np.float32)
         return np.array(self._measured(survey.at(tensor, asks) if tensor else survey.total(asks)), np.float32)
+
+
+@lru_cache
+def _topped(method: Ram) -> Breadcrumbs:
+    """The same method on task vectors that hold nothing but what counts."""
+    plain = method.model_copy(update={"top": None})
+    return Breadcrumbs(density=method.top or 1.0, gamma=0.0, scope=method.top_scope, then=plain)

@@ -4,9 +4,12 @@
     sum         their sum: task arithmetic on the changed elements
     elect       the same mean over those whose sign is that of their sum; none, where the sum is 0
     importance  their mean weighted by importance; the plain mean where no importance is known
+    winner      the one to whose agent the element is most important; of equally important ones the largest
+    largest     the one of the largest magnitude; of equal ones the first by its agent's name
 
 "Behavior Knowledge Merge in Reinforced Agentic Models" (arXiv 2601.13572) averages and names sign conflicts and
-importance as its limitations 1 and 2; the other choices are ours. Shared changes of RL agents are nearly uncorrelated,
+importance as its limitations 1 and 2; the other choices are ours, and `winner` is a part of SAR-Merging (arXiv
+2606.18521), where the Fisher decides who takes an overlap. Shared changes of RL agents are nearly uncorrelated,
 so their mean keeps only about 1 / c of each: hence the power.
 """
 
@@ -17,13 +20,23 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from agentmerge.kernels import formulas
-from agentmerge.kernels.formulas import ELECT, IMPORTANCE, MEAN
+from agentmerge.kernels.formulas import ELECT, IMPORTANCE, LARGEST, MEAN, WINNER
 from agentmerge.tensors import as_float32
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Array, Stack
 
-Shared = Literal["mean", "sum", "elect", "importance"]
+Shared = Literal["mean", "sum", "elect", "importance", "winner", "largest"]
+
+
+_CHOICES: dict[str, int] = {
+    "mean": MEAN,
+    "sum": MEAN,
+    "elect": ELECT,
+    "importance": IMPORTANCE,
+    "winner": WINNER,
+    "largest": LARGEST,
+}
 
 
 def shared_update(stack: Stack, updates: Array, changed: Array, shared: Shared, power: float) -> Array:
@@ -39,6 +52,8 @@ def shared_update(stack: Stack, updates: Array, changed: Array, shared: Shared, 
     total = _sum(updates, changed)
     if shared == "importance":
         return _importance_mean(stack, updates, changed, total)
+    if shared in ("winner", "largest"):
+        return _winner(updates, changed, _importance(stack) if shared == "winner" else np.zeros_like(updates))
     if shared == "elect":
         changed = changed & (np.sign(updates) == np.sign(total)) & (total != 0)
         total = _sum(updates, changed)
@@ -48,7 +63,7 @@ def shared_update(stack: Stack, updates: Array, changed: Array, shared: Shared, 
 def shared_settings(stack: Stack, shared: Shared, power: float) -> formulas.Shared:
     """A kernel's settings for the same."""
     return formulas.Shared(
-        choice={"mean": MEAN, "sum": MEAN, "elect": ELECT, "importance": IMPORTANCE}[shared],
+        choice=_CHOICES[shared],
         power=0.0 if shared == "sum" else power,
         weight=stack.weight(),
         table=_powers(len(stack.agents), power),
@@ -72,8 +87,22 @@ def _powers(agents: int, power: float) -> Array:
     return np.array([1.0, *(float(k) ** power for k in range(1, agents + 1))], np.float32)
 
 
+def _importance(stack: Stack) -> Array:
+    return np.stack([as_float32(raw) for raw in stack.extra["importance"]])
+
+
+def _winner(updates: Array, changed: Array, importance: Array) -> Array:
+    """The most important update, of equally important ones the largest, of equal ones the first; float32 [n]."""
+    taken, most, size = (np.full(updates.shape[1], start, np.float32) for start in (0, -1, -1))
+    for update, by, mine in zip(updates, changed, importance, strict=True):
+        better = by & ((mine > most) | ((mine == most) & (np.abs(update) > size)))
+        taken = np.where(better, update, taken)
+        most, size = np.where(better, mine, most), np.where(better, np.abs(update), size)
+    return taken
+
+
 def _importance_mean(stack: Stack, updates: Array, changed: Array, total: Array) -> Array:
-    importance = np.stack([as_float32(raw) for raw in stack.extra["importance"]])
+    importance = _importance(stack)
     divisor = _sum(importance, changed)
     mean = _sum(importance * updates, changed) / np.where(divisor == 0, np.float32(1), divisor)
     return np.where(divisor == 0, total / _divisor(changed.sum(axis=0), len(updates), 1.0), mean)

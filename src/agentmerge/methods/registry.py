@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 GROUP = "agentmerge.methods"
 """Entry point group: each entry names a MergeMethod subclass."""
 ORDER = (
-    *("ram", "task_arithmetic", "ties", "dare", "disentangle", "fisher", "regmean", "esm", "wudi"),
-    *("resmerge", "tsv_m", "iso", "svc", "region", "calibrate"),
+    *("ram", "task_arithmetic", "ties", "dare", "breadcrumbs", "della", "disentangle", "sce", "slerp", "model_stock"),
+    *("nearswap", "fisher", "regmean", "esm", "wudi", "resmerge", "tsv_m", "iso", "svc", "region", "calibrate"),
 )
 """In which files are listed: the paper's method, what it is compared with, and what is ours. Others follow by name."""
 

@@ -24,16 +24,10 @@ import numpy as np
 
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, MergeMethod, Told, added
+from agentmerge.methods.cut import Cut, Limits, elements_of, limits_at
 from agentmerge.methods.density import Density, check_density, densities_of, keeps_all
 from agentmerge.survey.answers import Integers
-from agentmerge.survey.magnitude import (
-    EVERYWHERE,
-    MagnitudeHigh,
-    MagnitudeLow,
-    count_of,
-    magnitude,
-    ranked,
-)
+from agentmerge.survey.magnitude import count_of, magnitude, ranked
 from agentmerge.survey.statistic import Statistic
 
 if TYPE_CHECKING:
@@ -46,9 +40,6 @@ if TYPE_CHECKING:
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Stack
-
-Limits = tuple[tuple[str, tuple[float, ...]], ...]
-"""Tensor name, or EVERYWHERE, to the smallest magnitude that each agent keeps."""
 
 
 def trim(tau: Array, limits: Mapping[str, tuple[float, ...]], tensor: str) -> Array:
@@ -113,11 +104,8 @@ class Ties(MergeMethod):
 
     def ask(self, survey: Survey) -> tuple[Statistic[Any], ...]:
         """The upper bits of the magnitudes, then the lower ones, then the majority sign."""
-        trims = not keeps_all(self.density)
-        if trims and not survey.knows(self._high):
-            return (self._high,)
-        if trims and not survey.knows(low := self._low(survey)):
-            return (low,)
+        if not keeps_all(self.density) and (asked := self._cut.ask(survey)):
+            return asked
         if self.zero_sign == "majority" and not survey.knows(elected := ElectedSigns(self._limits(survey))):
             return (elected,)
         return ()
@@ -139,12 +127,11 @@ class Ties(MergeMethod):
         return ("ties",)
 
     def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
-        """The same in one compiled pass; a sum has no kernel."""
-        if not self.normalize:
-            return None
+        """The same in one compiled pass."""
         limits, zero = survey.derived(self, lambda: self._found(survey))
         limit = np.array(limits_at(limits, stack.block.tensor.name) or (), np.float32)
-        settings = formulas.Ties(self.overlap.threshold, stack.weight(), limit, float(zero), self.scale)
+        weight, mean = stack.weight(), int(self.normalize)
+        settings = formulas.Ties(self.overlap.threshold, weight, limit, float(zero), self.scale, mean)
         return (Kernel("ties", settings, stack),)
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
@@ -152,12 +139,11 @@ class Ties(MergeMethod):
 
         0 and 0 where the agent changed less than the density: then every change is kept.
         """
-        if keeps_all(self.density) or self.scope == "tensor" or not survey.knows(self._high):
+        cut = self._cut
+        if keeps_all(self.density) or self.scope == "tensor" or cut.ask(survey):
             return Told()
-        if not survey.knows(self._low(survey)):
-            return Told()
-        low, trimmed = survey.total(self._low(survey)), {}
-        for t, (high, rank) in enumerate(self._chosen(survey.total(self._high))):
+        low, trimmed = survey.total(cut.low(survey)), {}
+        for t, (high, rank) in enumerate(cut.chosen(survey.total(cut.high))):
             key = ranked(low[t], rank)[0] if high >= 0 else 0
             smallest = magnitude(max(high, 0), key)
             trimmed[names[t]] = {"smallest_kept": smallest, "ties": count_of(low[t], key) if smallest else 0}
@@ -173,8 +159,13 @@ class Ties(MergeMethod):
         return Dilution(kept * self.scale, np.full(len(names), np.nan), note)
 
     @property
-    def _high(self) -> MagnitudeHigh:
-        return MagnitudeHigh(by_tensor=self.scope == "tensor")
+    def _cut(self) -> Cut:
+        """At the k-th smallest magnitude, k = int((1 - density) * elements)."""
+
+        def rank(t: int, high: Histogram) -> int:
+            return int(elements_of(high) * (1 - densities_of(self.density, t + 1)[t]))
+
+        return Cut(self.scope == "tensor", rank)
 
     def _found(self, survey: Survey) -> tuple[dict[str, tuple[float, ...]], np.float32]:
         """The limits, and the sign of an elected sum of 0."""
@@ -184,34 +175,8 @@ class Ties(MergeMethod):
         positive, negative = survey.total(ElectedSigns(limits))
         return dict(limits), np.float32(np.sign(positive - negative))
 
-    def _chosen(self, high: tuple[Histogram, ...]) -> list[tuple[int, int]]:
-        """Per agent, the bin of its k-th smallest magnitude and the rank in it; (-1, 0) where nothing is trimmed."""
-        chosen = []
-        for found, density in zip(high, densities_of(self.density, len(high)), strict=True):
-            k = int(int(found[1].sum()) * (1 - density))
-            chosen.append(ranked(found, k) if k >= 1 else (-1, 0))
-        return chosen
-
-    def _places(self, survey: Survey) -> dict[str, tuple[Histogram, ...]]:
-        if self.scope == "tensor":
-            return dict(survey.every(self._high))
-        return {EVERYWHERE: survey.total(self._high)}
-
-    def _low(self, survey: Survey) -> MagnitudeLow:
-        bins = {place: tuple(b for b, _ in self._chosen(high)) for place, high in self._places(survey).items()}
-        return MagnitudeLow(tuple(sorted(bins.items())))
-
     def _limits(self, survey: Survey) -> Limits:
-        if keeps_all(self.density):
-            return ()
-        low, limits = self._low(survey), {}
-        for place, high in self._places(survey).items():
-            found = survey.total(low) if place == EVERYWHERE else survey.at(place, low)
-            limits[place] = tuple(
-                magnitude(b, ranked(found[t], rank)[0]) if b >= 0 else 0.0
-                for t, (b, rank) in enumerate(self._chosen(high))
-            )
-        return tuple(sorted(limits.items()))
+        return () if keeps_all(self.density) else self._cut.limits(survey)
 
 
 @dataclass(frozen=True)
@@ -231,8 +196,3 @@ class ElectedSigns(Statistic[tuple[int, ...]]):
         """The same in one compiled pass."""
         limit = np.array(limits_at(dict(self.limits), stack.block.tensor.name) or (), np.float32)
         return kernels.signs(stack, stack.weight(), limit)
-
-
-def limits_at(limits: Mapping[str, tuple[float, ...]], tensor: str) -> tuple[float, ...] | None:
-    """The smallest magnitude that each agent keeps in a tensor; None where nothing is trimmed."""
-    return limits.get(EVERYWHERE) or limits.get(tensor)

@@ -1,11 +1,9 @@
-"""The products of every two task vectors: <tau[s], tau[t]>, from which angles and norms of all their sums follow."""
+"""Inner products of the task vectors of a tensor, so norms and cosines; and sums of magnitudes and of squares."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
-from math import isqrt
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -20,28 +18,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Products(Statistic[TreeSums]):
-    """The sums that give <tau[s], tau[t]>: s = 0 with every t from s on, then s = 1 ..."""
+    """<tau[s], tau[t]> of every s <= t in float64: (0, 0), (0, 1), ..., (1, 1), ...; `gram` makes a matrix of them."""
 
     answers: ClassVar[Answers[TreeSums]] = TreeSumsOf()
 
     def observe(self, stack: Stack) -> TreeSums:
         """Sum one stack."""
         tau = stack.task_vectors().astype(np.float64)
-        rows = np.concatenate([tau[s:] * tau[s] for s in range(len(tau))])
+        upper = zip(*np.triu_indices(len(tau)), strict=True)
+        rows = np.stack([tau[s] * tau[t] for s, t in upper])
         return tree_sums(rows, stack.block.tensor.name, stack.block.start)
 
     def kernel(self, stack: Stack, kernels: Backend) -> TreeSums | None:
-        """The same in a compiled pass per agent; of task vectors that a wrapping method made there is none."""
-        if stack.tau is not None:
-            return None
-        rows = [kernels.retention(stack, agent)[:, s : len(stack.agents)] for s, agent in enumerate(stack.agents)]
-        return tree_of(np.concatenate(rows, axis=1), stack.block.tensor.name, stack.block.start)
+        """The same in one compiled pass."""
+        return tree_of(kernels.products(stack), stack.block.tensor.name, stack.block.start)
 
 
-def product_matrix(sums: TreeSums) -> Array:
-    """<tau[s], tau[t]>, float64 [agents, agents]."""
-    agents = isqrt(2 * sums.rows)  # rows are agents * (agents + 1) / 2
+def gram(sums: TreeSums) -> Array:
+    """G[s, t] = <tau[s], tau[t]>, float64 [agents, agents]."""
+    upper = sums.total()
+    agents = int(np.sqrt(2 * upper.size))
     found = np.zeros((agents, agents))
-    for (s, t), value in zip(combinations_with_replacement(range(agents), 2), sums.total(), strict=True):
-        found[s, t] = found[t, s] = value
-    return found
+    found[np.triu_indices(agents)] = upper
+    return found + np.triu(found, 1).T
+
+
+@dataclass(frozen=True)
+class Powers(Statistic[TreeSums]):
+    """Per agent, the sum of |tau|^power, float64."""
+
+    power: Literal[1, 2]
+    answers: ClassVar[Answers[TreeSums]] = TreeSumsOf()
+
+    def observe(self, stack: Stack) -> TreeSums:
+        """Sum one stack."""
+        sizes = np.abs(stack.task_vectors().astype(np.float64))
+        return tree_sums(sizes if self.power == 1 else sizes * sizes, stack.block.tensor.name, stack.block.start)
+
+    def kernel(self, stack: Stack, kernels: Backend) -> TreeSums | None:
+        """The same in one compiled pass."""
+        return tree_of(kernels.powers(stack, self.power), stack.block.tensor.name, stack.block.start)

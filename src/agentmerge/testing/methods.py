@@ -37,8 +37,9 @@ def assert_contract(
     method: MergeMethod,
     *,
     rules: Sequence[Mapping[str, Any]] = (),
-    weights: Sequence[float] = (1.0, 1.0, 1.0),
+    weights: Sequence[float] = (),
     symmetric: bool = True,
+    agents: int = 3,
 ) -> None:
     """Raise AssertionError unless a method keeps the contract of every method, run through the real engine.
 
@@ -53,16 +54,18 @@ def assert_contract(
     Args:
         method: with its settings.
         rules: of the recipe; the agents are called code, memory and tool.
-        weights: of code, memory and tool.
+        weights: of code, memory and tool; none is 1 each.
         symmetric: False for a method that is told its agents' order by something else than their names.
+        agents: how many, for a method that takes one or two.
     """
-    assert_pure(method)
-    assert_kernel_equals_definition(method)
+    assert_pure(method, agents)
+    assert_kernel_equals_definition(method, agents)
     with TemporaryDirectory(prefix="agentmerge-contract-") as name:
-        sources = make_agents(Path(name), base=_contract_base())
-        trial = _Trial(method, sources, tuple(rules), dict(zip(sorted(sources.agents), weights, strict=True)))
+        sources = make_agents(Path(name), agents=agents, base=_contract_base())
+        pairs = zip(sorted(sources.agents), weights or (1.0,) * agents, strict=True)
+        trial = _Trial(method, sources, tuple(rules), dict(pairs))
         _assert_base_kept(trial)
-        assert_base_bits(method)
+        assert_base_bits(method, agents)
         merged = trial.run("plain")
         _assert_like_base(merged, read_checkpoint(sources.base))
         _assert_same_however_run(trial, merged)
@@ -70,11 +73,12 @@ def assert_contract(
             assert_same_tensors(trial.run("turned", turned=True), merged, "agents in another order")
 
 
-def assert_pure(method: MergeMethod) -> None:
+def assert_pure(method: MergeMethod, agents: int = 3) -> None:
     """Raise AssertionError when `merge` changes an input, gives another result twice, or no float32 [n]."""
     for elements in (0, 1, 63, 4097):
         reads = "importance" in method.reads
-        stack = random_stack(elements, elements=elements, dtypes=("BF16", "F16", "F32"), huge=True, importance=reads)
+        mixed = ("BF16", "F16", "F32")
+        stack = random_stack(elements, elements=elements, agents=agents, dtypes=mixed, huge=True, importance=reads)
         arrays = (stack.base, *stack.agents, *(array for kind in stack.extra.values() for array in kind))
         before = [array.tobytes() for array in arrays]
         survey = survey_of(method, [stack])
@@ -87,19 +91,21 @@ def assert_pure(method: MergeMethod) -> None:
             raise AssertionError(f"merge changed its inputs ({elements} elements)")
 
 
-def assert_base_bits(method: MergeMethod) -> None:
+def assert_base_bits(method: MergeMethod, agents: int = 3) -> None:
     """Raise AssertionError where a merged number equals the base's and has other bits, as 0.0 has for -0.0.
 
-    In turn two agents cancel, each of three alone changes an element, the last one at weight 1 or 0, and nobody does.
+    In turn two agents cancel, each of three alone changes an element, the last one at weight 1 or 0, and nobody does;
+    with fewer agents those are left out that are too many.
     """
     turn, step = np.arange(80) % 5, np.float32(0.25)
     base = np.where(np.arange(80) // 5 % 2, np.float32(0.0), np.float32(-0.0))
     first = np.where(turn <= 1, step, base)
     second = np.where(turn == 0, -step, np.where(turn == 3, step, base))
-    agents = first, second, np.where(turn == 2, step, base)
+    changed = (first, second, np.where(turn == 2, step, base))[:agents]
     for weights in ((1.0, 1.0, 1.0), (1.0, 1.0, 0.0)):
-        plain = random_stack(0, elements=80, dtypes=("F32",), weights=weights, importance="importance" in method.reads)
-        stack = replace(plain, base=base, agents=agents)
+        reads, own = "importance" in method.reads, weights[-agents:]
+        plain = random_stack(0, elements=80, agents=agents, dtypes=("F32",), weights=own, importance=reads)
+        stack = replace(plain, base=base, agents=changed)
         with np.errstate(all="ignore"):
             merged = method.merge(stack, survey_of(method, [stack]))
         same = merged == base

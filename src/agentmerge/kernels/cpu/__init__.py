@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from agentmerge.kernels.cpu.drop import drop
+from agentmerge.kernels.cpu.drop import drop, prune, select, trim, variances
 from agentmerge.kernels.cpu.fold import (
     count,
     energies,
     integrity,
     magnitudes,
     overlap,
+    powers,
+    products,
     region_retention,
     retention,
     signs,
@@ -35,22 +37,34 @@ __all__ = [
     "magnitudes",
     "merge",
     "overlap",
+    "powers",
+    "products",
+    "prune",
     "region_retention",
     "restore",
     "retention",
+    "select",
     "signs",
     "squares",
     "times",
+    "trim",
+    "variances",
 ]
 
-_OTHERS = {"count": "count", "drop": "drop", "full": "count", "restore": "restore"}
-"""What is loaded by its own name: file to function."""
+_OTHERS = {
+    "count": ("count", "count"),
+    "full": ("full", "count"),
+    "restore": ("restore", "restore"),
+    **{name: ("drop", name) for name in ("drop", "trim", "prune")},
+}
+"""What is loaded by its own name: file and function."""
 
 
 def load(*loops: str) -> None:
     """See Backend.load."""
     for name in loops:
         if name in _OTHERS:
-            getattr(import_module(f"agentmerge.kernels.cpu.loops.{name}"), _OTHERS[name]).load()
+            file, function = _OTHERS[name]
+            getattr(import_module(f"agentmerge.kernels.cpu.loops.{file}"), function).load()
         else:
             loop_of(name).load()

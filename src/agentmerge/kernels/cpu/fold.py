@@ -121,6 +121,28 @@ def squares(arrays: Sequence[Array]) -> Array:
     return _summed(arrays[0], (), None, arrays, len(arrays), loops.squares)
 
 
+def products(stack: Stack) -> Array:
+    """See Backend.products."""
+    from agentmerge.kernels.cpu.loops import sums as loops
+
+    agents, scratch = len(stack.agents), Scratch.of(len(stack.agents))
+
+    def fold(sources: Sources, size: int, to: Sums) -> None:
+        loops.products(sources, scratch, size, to)
+
+    return _summed(stack.base, stack.agents, stack.tau, (), agents * (agents + 1) // 2, fold)
+
+
+def powers(stack: Stack, power: int) -> Array:
+    """See Backend.powers."""
+    from agentmerge.kernels.cpu.loops import sums as loops
+
+    def fold(sources: Sources, size: int, to: Sums) -> None:
+        loops.powers(sources, size, power, to)
+
+    return _summed(stack.base, stack.agents, stack.tau, (), len(stack.agents), fold)
+
+
 def retention(stack: Stack, merged: Array) -> Array:
     """See Backend.retention."""
     from agentmerge.kernels.cpu.loops import sums as loops

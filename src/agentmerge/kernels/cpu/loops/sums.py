@@ -15,7 +15,7 @@ from agentmerge.kernels.cpu.loops.compiled import compiled, inlined
 from agentmerge.kernels.cpu.loops.floats import decode
 from agentmerge.kernels.cpu.loops.formulas.ram_extended import shared_update
 from agentmerge.kernels.cpu.loops.signatures import SCRATCH, SOURCES, SUMS, settings_type
-from agentmerge.kernels.cpu.loops.stages import task_vectors
+from agentmerge.kernels.cpu.loops.stages import task_vector, task_vectors
 from agentmerge.kernels.cpu.loops.vectors import (
     LANES,
     Lanes,
@@ -112,6 +112,37 @@ def region_retention(sources: Sources, scratch: Scratch, elements: int, threshol
             some |= changed[t]
         if some:
             _add_regions(update, rows, changed, many, i, to.places)
+        if _leaf_ends(i, elements):
+            finish_leaf(to, i // LEAF)
+
+
+@compiled(types.void(SOURCES, SCRATCH, types.int64, SUMS))
+def products(sources: Sources, scratch: Scratch, elements: int, to: Sums) -> None:
+    """survey.Products: <tau[s], tau[t]> of every s <= t, row by row."""
+    given, agents, rows = sources.taus.size > 0, scratch.rows.size, to.places
+    taus = sources.taus if given else scratch.rows
+    for i in range(0, elements, LANES):
+        if not given:
+            task_vectors(sources, decode(sources.addresses[0], sources.codes[0], i), i, scratch.rows)
+        at, row = 4 * i if given else 0, 0
+        for s in range(agents):
+            left = load_f32(taus[s] + at)
+            for t in range(s, agents):
+                add_products(rows[row], i, left, load_f32(taus[t] + at))
+                row += 1
+        if _leaf_ends(i, elements):
+            finish_leaf(to, i // LEAF)
+
+
+@compiled(types.void(SOURCES, types.int64, types.int64, SUMS))
+def powers(sources: Sources, elements: int, power: int, to: Sums) -> None:
+    """survey.Powers: the sum of |tau[t]|^power of every agent, 1 or 2."""
+    rows, one = to.places, fill_f32(1.0)
+    for i in range(0, elements, LANES):
+        base = decode(sources.addresses[0], sources.codes[0], i)
+        for t in range(rows.size):
+            size = magnitude(task_vector(sources, base, t, i))
+            add_products(rows[t], i, size, one if power == 1 else size)
         if _leaf_ends(i, elements):
             finish_leaf(to, i // LEAF)
 

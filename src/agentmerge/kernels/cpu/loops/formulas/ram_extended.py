@@ -19,7 +19,7 @@ from agentmerge.kernels.cpu.loops.vectors import (
     select,
     to_float,
 )
-from agentmerge.kernels.formulas import ELECT, IMPORTANCE, RamExtended, Shared
+from agentmerge.kernels.formulas import ELECT, IMPORTANCE, LARGEST, WINNER, RamExtended, Shared
 
 if TYPE_CHECKING:
     from agentmerge.kernels.arguments import Sources
@@ -40,9 +40,26 @@ def _mean(total: Lanes, count: Lanes, power: float, table: Array) -> Lanes:
 
 
 @inlined
+def _winner(sources: Sources, rows: Array, at: int, i: int, threshold: float, shared: Shared) -> Lanes:
+    """The most important update, of equally important ones the largest, of equal ones the first."""
+    taken, most, size, mine = fill_f32(0.0), fill_f32(-1.0), fill_f32(-1.0), fill_f32(0.0)
+    for t in range(rows.size):
+        tau = load_f32(rows[t] + at)
+        update = tau * shared.weight[t]
+        if shared.choice == WINNER:
+            mine = decode(sources.extra[t], sources.extra_codes[t], i)
+        better = (magnitude(tau) > threshold) & ((mine > most) | ((mine == most) & (magnitude(update) > size)))
+        taken, most = select(better, update, taken), select(better, mine, most)
+        size = select(better, magnitude(update), size)
+    return taken
+
+
+@inlined
 def shared_update(sources: Sources, rows: Array, at: int, i: int, threshold: float, shared: Shared) -> Lanes:
     """methods.shared.shared_update; agent t's task vector lies at the address rows[t] + at."""
     weight, choice = shared.weight, shared.choice
+    if choice in (WINNER, LARGEST):
+        return _winner(sources, rows, at, i, threshold, shared)
     total, divisor, important, count = fill_f32(0.0), fill_f32(0.0), fill_f32(0.0), fill_u8(0)
     for t in range(rows.size):
         tau = load_f32(rows[t] + at)

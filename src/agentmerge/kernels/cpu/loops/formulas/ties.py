@@ -35,7 +35,7 @@ def elected(rows: Array, at: int, weight: Array, limit: Array) -> Lanes:
 
 @inlined
 def ties(sources: Sources, rows: Array, at: int, i: int, base: Lanes, own: Lanes, settings: Ties) -> Lanes:
-    """Base + scale * disjoint mean."""
+    """Base + scale * disjoint mean, or sum."""
     weight, limit = settings.weight, settings.limit
     sign = elected(rows, at, weight, limit)
     sign = select(sign == 0.0, fill_f32(settings.zero), sign)
@@ -45,7 +45,9 @@ def ties(sources: Sources, rows: Array, at: int, i: int, base: Lanes, own: Lanes
         agrees = update * sign > 0.0  # where the sign is 0 those of sign 0 would agree, and add up to 0 too
         total = select(agrees, total + update, total)
         divisor = select(agrees, divisor + weight[t], divisor)
-    return added(base, select(divisor == 0.0, fill_f32(0.0), total / divisor) * settings.scale)
+    if settings.mean:
+        total = select(divisor == 0.0, fill_f32(0.0), total / divisor)
+    return added(base, total * settings.scale)
 
 
 merge = merging(ties, Ties)
