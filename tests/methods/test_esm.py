@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from agentmerge import merge
 from agentmerge.methods import shifts
 from agentmerge.methods.arrays import Arrays
 from agentmerge.methods.esm import Esm, kind_of
@@ -21,7 +22,7 @@ from agentmerge.methods.vectors import Vectors
 from agentmerge.survey.reported import Reported, collecting
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import Block, Stack, TensorSpec
-from agentmerge.testing import assert_same_bits, read_checkpoint, survey_of
+from agentmerge.testing import assert_contract, assert_same_bits, read_checkpoint, survey_of
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Array
@@ -340,6 +341,19 @@ def test_norms_travel_and_add_up_in_any_order() -> None:
     assert Esm(layer_power=0).ask(Survey()) == (Reported(),)
 
 
+@pytest.mark.parametrize("name", ["esm", "regmean", "tsv_m", "iso_cts"])
+def test_a_layer_that_a_rule_skips_for_every_agent_keeps_the_base(
+    inputs: Path, golden_recipe: Any, tmp_path: Path, name: str
+) -> None:
+    tensor = "model.layers.0.self_attn.q_proj.weight"
+    rules = [{"tensors": tensor, "skip": list(T3)}, {"tensors": "*.layers.1.*", "take": "base"}]
+    merge(golden_recipe(inputs, name, rules=rules), tmp_path / "out")
+    base, found = (read_checkpoint(folder) for folder in (inputs / "base", tmp_path / "out"))
+    np.testing.assert_array_equal(found[tensor], base[tensor].astype(np.float32))
+    other = tensor.replace("q_proj", "o_proj")
+    assert (found[other] != base[other].astype(np.float32)).any()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tensor", [NAME, "lm_head.weight"])
 @pytest.mark.parametrize("shape", [(12, 9), (30, 4)])
@@ -350,3 +364,9 @@ def test_torch_gives_the_same(tensor: str, shape: tuple[int, int]) -> None:
         arrays = TorchArrays("cpu")
         found = method.update(Vectors(stack, arrays, turned=False), arrays).numpy()
         np.testing.assert_allclose(found, update_of(method, stack), rtol=0, atol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["esm", "esm_vit"])
+def test_the_contract_is_kept_with_the_norms_of_all_layers(name: str) -> None:
+    assert_contract(resolve_method(name), weights=(0.5, 1.0, 1.7))

@@ -143,6 +143,7 @@ class WholeMatrices(MergeMethod):
         rows, columns = tensor.shape[-2:]
         if self.is_turned(tensor):
             rows, columns = columns, rows
+        agents = max(agents, 1)  # where a rule skips all of them
         flop = tensor.elements // (rows * columns) * self.matrix_flop(rows, columns, agents)
         needed = self.matrix_bytes(rows, columns, agents)
         return matrix_work(self.device, flop, needed, self.precision, 4 * rows * columns)
