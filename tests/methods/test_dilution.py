@@ -174,11 +174,6 @@ ROWS: dict[str, tuple[str, dict[str, Any], Any]] = {
         {"density": DENSITY, "then": {"name": "ram_plus"}},
         lambda m, u, w, whole: w[u.name] * m.scale(u.name) / DENSITY * m.drawn(u.name)[u.place],
     ),
-    "disentangle": (
-        "(w[t] - a[t] * sum of w) / N around Task Arithmetic",
-        {},
-        lambda m, u, w, whole: (w[u.name] - m.redundant(u.name) * sum(w.values())) / len(AGENTS),
-    ),
     "breadcrumbs": (
         "w[t] where kept, else 0",
         {"gamma": 0.03},
@@ -187,6 +182,11 @@ ROWS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "breadcrumbs_ties": ("w[t] where kept, else 0", {}, lambda m, u, w, whole: w[u.name] * uncut(m, u, 0.01)),
     "della": ("1 / p where kept, else 0", {}, lambda m, u, w, whole: by_rank(m, u)),
     "della_linear": ("w[t] / p where kept, else 0", {}, lambda m, u, w, whole: w[u.name] * by_rank(m, u)),
+    "disentangle": (
+        "(w[t] - a[t] * sum of w) / N around Task Arithmetic",
+        {},
+        lambda m, u, w, whole: (w[u.name] - m.redundant(u.name) * sum(w.values())) / len(AGENTS),
+    ),
     "sce": ("scale where kept, else 0", {"scale": 0.9}, lambda m, u, w, whole: 0.9),
     "multislerp": (
         "w[t] / sum of w * mean norm / (norm of tau[t] * norm of the mean direction) by tensor",

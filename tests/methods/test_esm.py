@@ -326,7 +326,7 @@ def test_which_tensors_need_gram_matrices() -> None:
     assert [Esm().work(spec, 2).gram for spec in (q, o, head)] == [(6, 6), (6, 6), ()]
     vit: Any = resolve_method("esm_vit")
     assert [vit.work(spec, 2).gram for spec in (q, o, head)] == [(6, 6), (), ()]
-    assert [vit.work(spec, 2).reach for spec in (q, o, head)] == ["tensor"] * 3
+    assert [vit.work(spec, 2).reach for spec in (q, o, head)] == ["tensor", "matrix", "matrix"]
     turned: Any = resolve_method({"name": "esm", "transposed": NAME})
     assert turned.work(q, 2).gram == (8, 8)
     only: Any = resolve_method({"name": "esm", "matrices": ""})

@@ -150,7 +150,7 @@ def test_summing_shared_elements_is_task_arithmetic_on_the_changed_elements(
         ({"bound": 2}, "bound: limits rescale 'auto' only"),
         ({"rescale": "auto", "bound": -1}, "bound: Input should be greater than or equal to 0"),
         ({"rescale": "aut"}, "rescale: Input should be"),
-        ({"shared": "meen"}, "shared: Input should be 'mean', 'sum', 'elect' or 'importance'"),
+        ({"shared": "meen"}, "shared: Input should be 'mean', 'sum', 'elect', 'importance', 'winner' or 'largest'"),
         ({"shared_power": 1.5}, "shared_power: Input should be less than or equal to 1"),
         ({"shared_power": -0.5}, "shared_power: Input should be greater than or equal to 0"),
     ],
