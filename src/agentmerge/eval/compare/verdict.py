@@ -1,0 +1,213 @@
+"""Plain rules: what the scores of base, agents and merges say, and what to change. docs/evaluation.md lists them.
+
+A difference counts where its swap test, adjusted by Holm for all that were asked in the same breath, stays below
+ALPHA: of a whole family of tests not one calls noise a difference, with a probability of 95 %. What is not told apart
+is never called equal: the smallest difference that the items could have shown is said beside it.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from agentmerge.eval.compare.changes import lighter, skipping
+from agentmerge.eval.compare.rows import MEAN, Judgement
+from agentmerge.eval.compare.scene import ALPHA
+from agentmerge.eval.compare.words import are, difference, listed, points
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from agentmerge.eval.compare.rows import RetentionRow, UnitRow
+    from agentmerge.eval.compare.scene import Scene, Tested
+
+POWER = 2.8
+"""Standard errors of a difference that a test at 5 % sees with a probability of 80 %: 1.96 + 0.84."""
+MOST = 4
+"""Columns that a sentence names."""
+METHOD = "wudi_auto"
+"""Recommended where agents are in each other's way (docs/evidence.md)."""
+
+
+def judge(scene: Scene) -> list[Judgement]:
+    """Every rule that applies, in the order of RULES."""
+    return [found for rule in RULES for found in rule(scene)]
+
+
+def best_merge(scene: Scene) -> Iterator[Judgement]:
+    """Which merge is best in the mean, and which others are not told from it."""
+    best = scene.best_merge
+    if best is None or len(scene.merged) < 2:
+        return
+    worse = [one for one in scene.among_merges if one.higher]
+    level = [one for one in scene.among_merges if not one.higher]
+    text = [f"Of the merges {best} has the best mean, {points(scene.mean(best) or 0)}."]
+    if worse:
+        text.append(f"It is above {listed(f'{one.difference.against} by {difference(one)}' for one in worse)}.")
+    if level:
+        others = [one.difference.against for one in level]
+        text.append(f"{listed(others)} {are(others)} not told from it: {_smallest(level)}")
+    yield Judgement(
+        rule="best_merge", rows=[best, *(o.difference.against for o in level)], units=[MEAN], text=" ".join(text)
+    )
+
+
+def best_agent(scene: Scene) -> Iterator[Judgement]:
+    """Whether one agent alone is as good as every merge."""
+    agent, merge = scene.best_agent, scene.best_merge
+    if agent is None or merge is None:
+        return
+    mine = next(one for one in scene.merges_to_best_agent if one.difference.row == merge)
+    above = [one for one in scene.merges_to_best_agent if one.higher]
+    means = points(scene.mean(agent) or 0), points(scene.mean(merge) or 0)
+    scores = f"{agent} alone has a mean of {means[0]}, the best merge, {merge}, {means[1]}"
+    change = None
+    if above:
+        rows = [one.difference.row for one in above]
+        text = f"{scores}: {listed(rows)} {are(rows)} above every single agent ({difference(mine)})."
+    elif all(one.lower for one in scene.merges_to_best_agent):
+        text = f"{scores}: the agent beats every merge ({difference(mine)}). Don't merge; use {agent}."
+        change = {"use": agent}
+    else:
+        text = f"{scores}: no merge is told from the best single agent ({difference(mine)}; {_smallest([mine])[:-1]})."
+        text += f" As long as that is so, {agent} alone does the same." if mine.difference.value <= 0 else ""
+    yield Judgement(rule="best_agent", rows=[agent, merge], units=[MEAN], text=text, change=change)
+
+
+def broke(scene: Scene) -> Iterator[Judgement]:
+    """Agents that lost what the base could do, and merges that took it over."""
+    for agent, tests in _by_row([one for one in scene.agents_to_base if one.lower]):
+        units = {one.difference.unit for one in tests}
+        heirs = [one for one in scene.merges_to_base if one.lower and one.difference.unit in units]
+        names = list(dict.fromkeys(one.difference.row for one in heirs))
+        text = [f"{agent} broke what {scene.base} could do: {_places(scene, tests)}."]
+        if not names:
+            text.append(f"No merge is told from {scene.base} there, so nothing needs to change for it.")
+            yield Judgement(rule="broke", rows=[agent], units=sorted(units), text=" ".join(text))
+            continue
+        text.append(f"{listed(names)} took it over: {_places(scene, heirs, rows=True)}.")
+        change, words = _cure(scene, agent, names)
+        text.append(words)
+        yield Judgement(rule="broke", rows=[agent, *names], units=sorted(units), text=" ".join(text), change=change)
+
+
+def interference(scene: Scene) -> Iterator[Judgement]:
+    """Merges below the base where no agent is: they did it themselves."""
+    by_agents = {one.difference.unit for one in scene.agents_to_base if one.lower}
+    found = [one for one in scene.merges_to_base if one.lower and one.difference.unit not in by_agents]
+    for merge, tests in _by_row(found):
+        method = next(model.method for model in scene.models if model.name == merge)
+        other = f"`{METHOD}`, which looks for what interferes least," if method != METHOD else "a smaller scale"
+        yield Judgement(
+            rule="interference",
+            rows=[merge],
+            units=[one.difference.unit for one in tests],
+            text=f"{merge} is below {scene.base} where no agent is: {_places(scene, tests)}. The agents are in each "
+            f"other's way there. Try {other} or lower weights.",
+            change={"method": {"name": METHOD}} if method != METHOD else None,
+        )
+
+
+def retention(scene: Scene) -> Iterator[Judgement]:
+    """What every merge keeps of what each specialist gained."""
+    for unit in scene.skills if scene.base else []:
+        agent = scene.specialists.get(unit.skill)
+        for number, test in enumerate(one for one in scene.merges_to_specialists if one.difference.unit == unit.id):
+            merge = test.difference.row
+            kept = agent and scene.base and scene.paired.retention(merge, agent, scene.base, unit)
+            if kept and kept.value is not None:
+                yield _kept(scene, kept, test)
+            elif kept and number == 0:
+                yield _nothing_learned(scene, unit, kept.agent)
+
+
+def _kept(scene: Scene, kept: RetentionRow, test: Tested) -> Judgement:
+    """One merge and one skill."""
+    label = scene.label(test.difference.unit)
+    share = f"{kept.value:.0%} ({kept.low:.0%} to {kept.high:.0%})"
+    text = f"{label}: {kept.merged} keeps {share} of the {points(kept.gained)} that {kept.agent} gained"
+    change: dict[str, Any] | None = None
+    if test.lower:
+        method = next(model.method for model in scene.models if model.name == kept.merged)
+        other = f", or use `{METHOD}`" if method != METHOD else ""
+        text += f"; it is below {kept.agent} by {difference(test, sign=False)}."
+        text += f" Give {kept.agent} a higher weight{other}."
+        change = {"agents": {kept.agent: {"weight": _heavier(kept.value or 0)}}}
+    elif test.higher:
+        text += f"; it is above {kept.agent} by {difference(test)}."
+    else:
+        text += f"; it is not told from {kept.agent} ({difference(test)})."
+    rows, units = [kept.merged, kept.agent], [test.difference.unit]
+    return Judgement(rule="retention", rows=rows, units=units, text=text, change=change)
+
+
+def _heavier(kept: float) -> float:
+    """A weight that makes up for what was lost, were scores linear in it; at most 2."""
+    return round(min(2.0, 1 / max(kept, 0.5)), 2)
+
+
+def _nothing_learned(scene: Scene, unit: UnitRow, agent: str) -> Judgement:
+    gain = scene.paired.differences(agent, scene.base or "")[unit.id]
+    found = f"{100 * gain.value:+.1f} points, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+    text = (
+        f"{unit.label}: {agent}, the agent for it, is not told from {scene.base} ({found}): there is no gain that a "
+        "merge could keep. It learned nothing here, or more items are needed to see it."
+    )
+    return Judgement(rule="nothing_learned", rows=[agent], units=[unit.id], text=text)
+
+
+def noise(scene: Scene) -> Iterator[Judgement]:
+    """Nothing at all is told apart."""
+    families = (scene.agents_to_base, scene.merges_to_base, scene.merges_to_specialists, scene.among_merges)
+    every = [one for family in families for one in family]
+    if every and not any(one.p < ALPHA for one in every):
+        means = [one for one in every if one.difference.unit == MEAN] or every
+        text = f"No difference on this page is more than noise: {_smallest(means)} Ask more items before choosing."
+        yield Judgement(rule="noise", rows=[], units=[], text=text)
+
+
+def _cure(scene: Scene, agent: str, heirs: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """What to do about an agent whose damage merges took over."""
+    own = [skill for skill, name in scene.specialists.items() if name == agent]
+    gains = [
+        one
+        for one in scene.agents_to_base
+        if one.difference.row == agent and scene.paired.units[one.difference.unit].skill in own and one.higher
+    ]
+    if not gains:
+        return {"leave_out": [agent]}, f"{agent} gained nothing that is told from noise in return: leave it out."
+    for merge in heirs:
+        if (found := skipping(scene.merges.get(merge), agent)) is not None:
+            return found
+    return lighter(agent)
+
+
+def _places(scene: Scene, tests: Sequence[Tested], rows: bool = False) -> str:
+    """Where and by how much, the largest first."""
+    order = sorted(tests, key=lambda one: one.difference.value)
+    named = [
+        f"{one.difference.row + ' in ' if rows else ''}{scene.label(one.difference.unit)} "
+        f"by {difference(one, sign=False)}"
+        for one in order[:MOST]
+    ]
+    more = [f"{len(order) - MOST} more"] if len(order) > MOST else []
+    return listed([*named, *more])
+
+
+def _by_row(tests: Sequence[Tested]) -> Iterator[tuple[str, list[Tested]]]:
+    for row, group in groupby(tests, key=lambda one: one.difference.row):
+        yield row, list(group)
+
+
+def _smallest(tests: Sequence[Tested]) -> str:
+    """What the items could have shown."""
+    errors = [one.difference.error for one in tests]
+    if not max(errors):
+        return "they have the same score on every item."
+    seen = f"{100 * POWER * max(errors):.1f} points"
+    return f"these items show four in five of the differences of {seen}, and fewer of smaller ones."
+
+
+RULES: tuple[Callable[[Scene], Iterator[Judgement]], ...] = (
+    noise, best_agent, best_merge, broke, interference, retention,
+)  # fmt: skip
