@@ -10,8 +10,8 @@ import json
 import shutil
 from pathlib import Path
 
-from agentmerge.demo.domains.domain import LEVELS
-from agentmerge.demo.tasks import SubTask
+from agentmerge.eval.tiny.domains.domain import LEVELS
+from agentmerge.eval.tiny.tasks import SubTask
 from agentmerge.eval.generate import LanguageModel
 from agentmerge.importance.run import Options, measure
 

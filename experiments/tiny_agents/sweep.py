@@ -24,7 +24,7 @@ from merges import ALL, TUNED, Merge, every_merge
 from safetensors.torch import load_file
 
 import agentmerge
-from agentmerge.demo.tasks import SUB_TASKS
+from agentmerge.eval.tiny.tasks import SUB_TASKS
 from agentmerge.eval.generate import LanguageModel
 from agentmerge.eval.score import score
 

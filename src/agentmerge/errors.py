@@ -176,6 +176,10 @@ class SurveyError(MergeError, ValueError):
     """A saved survey does not belong to these sources or settings."""
 
 
+class EvalError(MergeError, ValueError):
+    """A model can't be evaluated as asked: data or a harness is missing, a server fails, a setting is impossible."""
+
+
 LINE = 80
 """Characters of a value in a message."""
 _UNION_TAG = re.compile(r".*\[.*\]|constrained-\w+")

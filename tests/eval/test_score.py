@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentmerge.demo.tasks import SUB_TASKS, SubTask
+from agentmerge.eval.tiny.tasks import SUB_TASKS, SubTask
 from agentmerge.eval.samples import Answer, Sample
 from agentmerge.eval.score import Score, mark, score
 

@@ -8,7 +8,7 @@ import pytest
 
 import agentmerge
 from agentmerge.demo.shipped import TRIO, folder, recipe
-from agentmerge.demo.tasks import SUB_TASKS
+from agentmerge.eval.tiny.tasks import SUB_TASKS
 
 if TYPE_CHECKING:
     from pathlib import Path

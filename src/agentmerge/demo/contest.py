@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.api import merge
 from agentmerge.demo.shipped import TRIO, folder, recipe
-from agentmerge.demo.tasks import SUB_TASKS, SubTask
-from agentmerge.eval.generate import LanguageModel
-from agentmerge.eval.score import Score, score
+from agentmerge.eval.generate import BATCH
+from agentmerge.eval.generators.hf import Transformers
+from agentmerge.eval.run import scored
+from agentmerge.eval.score import Score
+from agentmerge.eval.suites.tiny import Tiny
+from agentmerge.eval.tiny.tasks import SUB_TASKS, SubTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agentmerge.eval.samples import Split
+    from agentmerge.eval.suite import Suite
 
 COUNT: dict[Split, int] = {"dev": 128, "test": 256}
 """Prompts of a sub-task."""
@@ -78,6 +82,11 @@ def rows(methods: tuple[Entrant, ...] = METHODS, *, watch: Callable[[str], None]
 
 
 def scores_of(checkpoint: Path) -> dict[Split, Score[SubTask]]:
-    """A checkpoint's answers on dev and test."""
-    model = LanguageModel.load(checkpoint, threads=1)
-    return {split: score(model, TASKS, split, count) for split, count in COUNT.items()}
+    """A checkpoint's answers on dev and test, by the suite that `agentmerge eval --suites tiny` runs."""
+    model = Transformers(str(checkpoint), threads=1, batch=BATCH)
+    return {split: _score(Tiny.make(split=split, count=count, domains=TRIO), model) for split, count in COUNT.items()}
+
+
+def _score(suite: Suite, model: Transformers) -> Score[SubTask]:
+    marked = [(item.group, cells["exact"].value == 1) for item, cells in scored(suite, model)]
+    return Score({task: tuple(right for group, right in marked if group == str(task)) for task in TASKS})

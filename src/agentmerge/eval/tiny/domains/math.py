@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.demo.domains.domain import Domain, matching
 from agentmerge.eval.samples import Sample
+from agentmerge.eval.tiny.domains.domain import Domain, matching
 
 if TYPE_CHECKING:
     import random
 
-    from agentmerge.demo.domains.domain import Level
     from agentmerge.eval.samples import Split
+    from agentmerge.eval.tiny.domains.domain import Level
 
 TERMS = {"easy": 4, "hard": 5}
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.demo.domains.domain import Domain, matching
 from agentmerge.eval.samples import Sample
+from agentmerge.eval.tiny.domains.domain import Domain, matching
 
 if TYPE_CHECKING:
     import random
 
-    from agentmerge.demo.domains.domain import Level
     from agentmerge.eval.samples import Split
+    from agentmerge.eval.tiny.domains.domain import Level
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PAIRS = {("easy", False): (2, 4), ("hard", False): (5, 9), ("easy", True): (2, 4), ("hard", True): (10, 12)}

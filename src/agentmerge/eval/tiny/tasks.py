@@ -9,12 +9,12 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentmerge.demo.domains.code import CODE
-from agentmerge.demo.domains.domain import LEVELS, Domain, Level
-from agentmerge.demo.domains.math import MATH
-from agentmerge.demo.domains.memory import MEMORY
-from agentmerge.demo.domains.tool import TOOL
 from agentmerge.eval.samples import split_of
+from agentmerge.eval.tiny.domains.code import CODE
+from agentmerge.eval.tiny.domains.domain import LEVELS, Domain, Level
+from agentmerge.eval.tiny.domains.math import MATH
+from agentmerge.eval.tiny.domains.memory import MEMORY
+from agentmerge.eval.tiny.domains.tool import TOOL
 
 if TYPE_CHECKING:
     from agentmerge.eval.samples import Sample, Split

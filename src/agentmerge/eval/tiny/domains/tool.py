@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.demo.domains.domain import Domain
 from agentmerge.eval.samples import Sample
+from agentmerge.eval.tiny.domains.domain import Domain
 
 if TYPE_CHECKING:
     import random
 
-    from agentmerge.demo.domains.domain import Level
     from agentmerge.eval.samples import Split
+    from agentmerge.eval.tiny.domains.domain import Level
 
 CONSONANTS, VOWELS, LETTERS = "bdfgklmnprstvz", "aeiou", "abcdefghijklmnopqrstuvwxyz"
 SHAPES = {"easy": (1, 2), "hard": (2, 1)}

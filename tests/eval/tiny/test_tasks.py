@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentmerge.demo.domains.domain import LEVELS
-from agentmerge.demo.tasks import DOMAINS, SUB_TASKS, SubTask
+from agentmerge.eval.tiny.domains.domain import LEVELS
+from agentmerge.eval.tiny.tasks import DOMAINS, SUB_TASKS, SubTask
 from agentmerge.eval.samples import SPLITS, Sample, split_of
 
 CODE, MATH, MEMORY, TOOL = (SubTask(name, "easy") for name in ("code", "math", "memory", "tool"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentmerge.demo.domains.interpreter import LONGEST, MOST_STEPS, ProgramError, parse, run
+from agentmerge.eval.tiny.domains.interpreter import LONGEST, MOST_STEPS, ProgramError, parse, run
 
 NUMBERS = [5, 30, 2, 71]
 

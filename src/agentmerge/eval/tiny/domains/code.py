@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.demo.domains.domain import Domain
-from agentmerge.demo.domains.interpreter import ProgramError, run
 from agentmerge.eval.samples import Sample
+from agentmerge.eval.tiny.domains.domain import Domain
+from agentmerge.eval.tiny.domains.interpreter import ProgramError, run
 
 if TYPE_CHECKING:
     import random
 
-    from agentmerge.demo.domains.domain import Level
     from agentmerge.eval.samples import Split
+    from agentmerge.eval.tiny.domains.domain import Level
 
 WORDS = {
     "flip": ("rev", 0, 0), "order": ("sort", 0, 0), "first": ("take", 2, 8), "skip": ("drop", 1, 5),

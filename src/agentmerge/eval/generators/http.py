@@ -1,0 +1,136 @@
+"""One POST of JSON with patience: what may pass is tried again, what will not is told at once."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import re
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agentmerge.errors import EvalError, Where
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PASSING = {408, 409, 425, 429, 500, 502, 503, 504}
+"""Status codes of what may pass."""
+TOO_LONG = re.compile(
+    r"context.?(length|window)|maximum.{0,40}(length|tokens)|too (long|many tokens)|max_model_len", re.I
+)
+"""How servers put it that a prompt does not fit."""
+LONGEST_WAIT = 60.0
+"""Seconds between two tries."""
+
+
+class TooLong(Exception):
+    """The server says that the prompt is longer than its model takes."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A place that takes JSON by POST."""
+
+    url: str
+    key: str = ""
+    """Sent as a bearer token; "" sends none."""
+    timeout: float = 600.0
+    """Seconds that one answer may take."""
+    retries: int = 6
+    """Further tries."""
+    sleep: Callable[[float], None] = time.sleep
+
+    def post(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON object that comes back.
+
+        Raises:
+            TooLong: the prompt does not fit.
+            EvalError: the server refuses, can't be reached after all tries, or answers something else.
+        """
+        data = json.dumps(body).encode()
+        for attempt in range(self.retries + 1):
+            try:
+                return self._once(data)
+            except _Passing as error:
+                if attempt == self.retries:
+                    raise self._failed(f"{error}, {attempt + 1} times in a row") from None
+                self.sleep(_wait(attempt, error.after))
+        raise AssertionError("a last try returns or raises")
+
+    def get(self) -> dict[str, Any]:
+        """The JSON object that lies there, by one try.
+
+        Raises:
+            EvalError: it can't be had.
+        """
+        try:
+            return self._once(None)
+        except (_Passing, TooLong) as error:
+            raise self._failed(str(error)) from None
+
+    def _once(self, data: bytes | None) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        request = urllib.request.Request(self.url, data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout) as response:
+                return self._object(response.read())
+        except urllib.error.HTTPError as error:
+            raise self._refused(error) from None
+        except (OSError, http.client.HTTPException) as error:  # no connection, reset, time out, half an answer
+            reason = getattr(error, "reason", None) or error
+            raise _Passing(f"can't be reached: {reason or type(error).__name__}") from None
+
+    def _object(self, content: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise self._failed(f"answers {content[:120]!r}", expected="a JSON object")
+        return found
+
+    def _refused(self, error: urllib.error.HTTPError) -> Exception:
+        told = error.read(2000).decode(errors="replace").strip()
+        said = f"answers HTTP {error.code} ({error.reason}): {told[:300]}"
+        if error.code in PASSING:
+            return _Passing(said, _seconds(error.headers.get("Retry-After")))
+        if error.code in {400, 413, 422} and TOO_LONG.search(told):
+            return TooLong(said)
+        todo = {
+            401: "Set OPENAI_API_KEY to the server's key.",
+            403: "Set OPENAI_API_KEY to the server's key.",
+            404: "Check the address, which ends before /v1, and --served-name.",
+        }.get(error.code, "")
+        return self._failed(said, todo=todo)
+
+    def _failed(self, found: str, *, expected: str = "", todo: str = "") -> EvalError:
+        todo = todo or "See the server's own log. What was answered is stored: the same command goes on."
+        return EvalError(f"{self.url}: {found}", expected=expected, todo=todo, where=Where(source=self.url))
+
+
+class _Passing(Exception):
+    """What a further try may not meet."""
+
+    def __init__(self, said: str, after: float | None = None) -> None:
+        self.after = after
+        super().__init__(said)
+
+
+def _wait(attempt: int, after: float | None) -> float:
+    """Seconds before the next try: what the server asked for, else 1, 2, 4 ... with a random half."""
+    if after is not None:
+        return min(after, LONGEST_WAIT)
+    return min(2.0**attempt, LONGEST_WAIT) * random.uniform(0.5, 1.0)
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return max(0.0, float(text or ""))
+    except ValueError:
+        return None
