@@ -35,10 +35,10 @@ FIGURES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def needs_matplotlib() -> None:
-    """Raise RecipeError where matplotlib is not installed."""
+def needs_matplotlib(option: str = "--figures") -> None:
+    """Raise RecipeError where matplotlib, which an option needs, is not installed."""
     if find_spec("matplotlib") is None:
-        raise RecipeError("--figures: needs matplotlib", todo=f"Install it: {how_to_install('report')}.")
+        raise RecipeError(f"{option}: needs matplotlib", todo=f"Install it: {how_to_install('report')}.")
 
 
 def write_figures(record: ProbeRecord | MergeRecord, folder: Path) -> list[Path]:

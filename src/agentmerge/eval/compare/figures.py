@@ -31,7 +31,7 @@ def figures_of(found: Comparison) -> dict[str, tuple[str, dict[str, bytes]]]:
     Raises:
         RecipeError: matplotlib is not installed.
     """
-    needs_matplotlib()
+    needs_matplotlib("--report")
     return {
         name: (caption, drawn(draw, found)) for name, (draw, caption, possible) in FIGURES.items() if possible(found)
     }
@@ -48,7 +48,7 @@ def inline(svg: bytes) -> str:
 def radar(figure: Any, found: Comparison) -> None:
     """Each axis a column (or a skill), as a share of the best model's score there."""
     units, models = _axes_of(found), [model for model in found.models if _complete(found, model)]
-    figure.set_size_inches(1.5 * COLUMN, 1.25 * COLUMN)
+    figure.set_size_inches(1.6 * COLUMN, 1.45 * COLUMN)
     axes = figure.add_subplot(projection="polar")
     angles = [2 * math.pi * i / len(units) for i in range(len(units))]
     best = [max(_score(found, model, unit) for model in models) for unit in units]
@@ -62,10 +62,10 @@ def radar(figure: Any, found: Comparison) -> None:
     axes.set_theta_offset(math.pi / 2)
     axes.set_theta_direction(-1)
     axes.set_xticks(angles, [f"{unit.label}\n{100 * top:.1f}" for unit, top in zip(units, best, strict=True)])
-    axes.tick_params(axis="x", pad=6)
+    axes.tick_params(axis="x", pad=12)
     axes.set_ylim(0, 1.05)
     axes.set_yticks([0.25, 0.5, 0.75, 1.0], [])
-    axes.legend(loc="upper left", bbox_to_anchor=(1.15, 1.05))
+    axes.legend(loc="upper left", bbox_to_anchor=(1.2, 1.08))
 
 
 def bars(figure: Any, found: Comparison) -> None:
@@ -171,10 +171,10 @@ FIGURES: dict[str, tuple[Callable[[Any, Any], None], str, Callable[[Comparison],
         "The plain mean of all columns (the paper's figure 5 in form).",
         lambda found: any(_has_mean(found, model) for model in found.models),
     ),
-    "skills": (skills, "The mean of each skill's columns (the paper's figure 6).", lambda found: bool(found.skills())),
     "time": (
         time,
         "Score against merging time (the paper's figure 9).",
         lambda found: any(model.seconds is not None and _has_mean(found, model) for model in found.models),
     ),
+    "skills": (skills, "The mean of each skill's columns (the paper's figure 6).", lambda found: bool(found.skills())),
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from agentmerge.eval.compare.layout import LEGEND, grids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from agentmerge.eval.compare.layout import Grid, Shown
     from agentmerge.eval.compare.rows import Comparison
@@ -71,19 +71,8 @@ def comma_separated(found: Comparison) -> str:
 
 def remarks(found: Comparison) -> list[str]:
     """Notes, and where published rows come from."""
-    tables = dict.fromkeys(
-        f"[{row.source}] {row.table}: as published, of other models; not tested against." for row in found.references
-    )
-    absent = [
-        f"{row.label} [{row.source}] has no column here for {_scores(row.elsewhere)}."
-        for row in found.references
-        if row.elsewhere
-    ]
-    return [*found.notes, *tables, *absent]
-
-
-def _scores(scores: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {100 * score:.1f}" for name, score in scores.items())
+    tables = dict.fromkeys(f"[{row.source}] {row.table}." for row in found.references)
+    return [*found.notes, *tables]
 
 
 def _markdown_table(grid: Grid) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from agentmerge.eval.compare.rows import MEAN
 
 if TYPE_CHECKING:
-    from agentmerge.eval.compare.rows import CellRow, Comparison, ReferenceRow, UnitRow
+    from agentmerge.eval.compare.rows import CellRow, Comparison, UnitRow
 
 DASH = "-"
 Mark = Literal["best", "second", ""]
@@ -37,6 +37,11 @@ class Grid:
     breaks: set[int] = field(default_factory=set)
     """Numbers of the rows before which another role begins."""
 
+    @property
+    def marked(self) -> bool:
+        """Whether a cell of it is above a specialist's."""
+        return any(cell.beats for _, cells in self.rows for cell in cells)
+
 
 LEGEND = {
     "best": "best of the merged models",
@@ -46,16 +51,15 @@ LEGEND = {
 
 
 def grids(found: Comparison) -> list[Grid]:
-    """Skills and their mean, each skill's columns, differences, and what is kept of each skill."""
-    skills = found.skills()
-    every = [score_grid(found, "Scores in %, +- one standard error", [*skills, found_mean(found)], timed=True)]
-    for skill in skills:
-        columns = found.columns(skill.skill)
-        if len(columns) > 1 or columns[0].label != skill.label:
-            every.append(score_grid(found, skill.label, columns))
-    every.append(difference_grid(found, [*skills, found_mean(found)]))
+    """Skills and their mean, differences, what is kept of each skill, each skill's columns, and published rows."""
+    units = [*found.skills(), found_mean(found)]
+    every = [score_grid(found, "Scores in %, with standard errors", units, timed=True), difference_grid(found, units)]
     if found.retention:
         every.append(retention_grid(found))
+    several = [skill for skill in found.skills() if len(found.columns(skill.skill)) > 1]
+    every += [score_grid(found, f"{skill.label}: every column", found.columns(skill.skill)) for skill in several]
+    if found.references:
+        every.append(published_grid(found))
     return every
 
 
@@ -65,7 +69,7 @@ def found_mean(found: Comparison) -> UnitRow:
 
 
 def score_grid(found: Comparison, title: str, units: list[UnitRow], timed: bool = False) -> Grid:
-    """Models in rows, units in columns, then the rows that were published.
+    """Models in rows, units in columns.
 
     Args:
         found: the comparison.
@@ -80,14 +84,22 @@ def score_grid(found: Comparison, title: str, units: list[UnitRow], timed: bool 
             breaks.add(number)
         cells = [_shown(found.cell(model.name, unit.id)) for unit in units]
         rows.append((model.name, [*cells, *([Shown(_seconds(model.seconds))] if seconds else [])]))
-    published = [row for row in found.references if any(_published(row, unit) is not None for unit in units)]
-    if published:
-        breaks.add(len(rows))
-    for row in published:
-        cells = [Shown(_percent(_published(row, unit))) for unit in units]
-        rows.append((f"{row.label} [{row.source}]", [*cells, *([Shown(DASH)] if seconds else [])]))
     heads = ["model", *(_head(found, unit) for unit in units), *(["merge, s"] if seconds else [])]
     return Grid(title, heads, rows, breaks)
+
+
+def published_grid(found: Comparison) -> Grid:
+    """Rows of others under the columns and skills that bear the same name, and what has none here."""
+    named = [unit for unit in found.units if any(unit.id in row.scores for row in found.references)]
+    elsewhere = list(dict.fromkeys(name for row in found.references for name in row.elsewhere))
+    rows, breaks = [], set()
+    for number, row in enumerate(found.references):
+        if number and found.references[number - 1].source != row.source:
+            breaks.add(number)
+        scores = [*(row.scores.get(unit.id) for unit in named), *map(row.elsewhere.get, elsewhere), row.mean]
+        rows.append((f"{row.label} [{row.source}]", [Shown(_percent(score)) for score in scores]))
+    heads = ["published", *(unit.label for unit in named), *elsewhere, "mean, own columns"]
+    return Grid("Published, in %: other bases, agents and items", heads, rows, breaks)
 
 
 def difference_grid(found: Comparison, units: list[UnitRow]) -> Grid:
@@ -104,7 +116,7 @@ def difference_grid(found: Comparison, units: list[UnitRow]) -> Grid:
                 [
                     Shown(
                         f"{100 * own[unit.id].value:+.1f}",
-                        f"{100 * own[unit.id].low:+.1f} to {100 * own[unit.id].high:+.1f}",
+                        f"{100 * own[unit.id].low:.1f} to {100 * own[unit.id].high:.1f}",
                     )
                     if unit.id in own
                     else Shown(DASH)
@@ -136,9 +148,11 @@ def retention_grid(found: Comparison) -> Grid:
 
 
 def _head(found: Comparison, unit: UnitRow) -> str:
-    """A column's label, and its items where every row has as many."""
-    counts = {cell.n for cell in found.cells if cell.unit == unit.id and cell.n is not None}
-    return f"{unit.label} (n={counts.pop()})" if len(counts) == 1 else unit.label
+    """A unit's label; of a column, alone in its skill or not, its items, where every row has as many."""
+    columns = [one for one in found.units if one.kind == "column" and [one.id] == unit.columns]
+    counts = {cell.n for one in columns for cell in found.cells if cell.unit == one.id and cell.n is not None}
+    name = unit.label if not columns or columns[0].label == unit.label else f"{unit.label}: {columns[0].label}"
+    return f"{name} (n={counts.pop()})" if len(counts) == 1 else name
 
 
 def _shown(cell: CellRow) -> Shown:
@@ -147,10 +161,6 @@ def _shown(cell: CellRow) -> Shown:
     error = "" if cell.error is None else f"{100 * cell.error:.1f}"
     mark: Mark = {1: "best", 2: "second"}.get(cell.rank or 0, "")  # type: ignore[assignment]
     return Shown(f"{100 * cell.mean:.1f}", error, mark, bool(cell.beats))
-
-
-def _published(row: ReferenceRow, unit: UnitRow) -> float | None:
-    return row.mean if unit.id == MEAN else row.scores.get(unit.id)
 
 
 def _percent(value: float | None) -> str:

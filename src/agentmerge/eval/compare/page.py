@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup, escape
 
 from agentmerge.eval.compare.figures import figures_of, inline
 from agentmerge.eval.compare.formats import remarks
@@ -35,7 +38,7 @@ def page(found: Comparison) -> str:
     return rendered(
         "scores.html.j2",
         headline=headline(found),
-        verdict=found.verdict,
+        verdict=[(one, with_code(one.text)) for one in found.verdict],
         figures={name: (caption, inline(images["svg"])) for name, (caption, images) in figures_of(found).items()},
         grids=grids(found),
         legend=LEGEND,
@@ -47,11 +50,21 @@ def page(found: Comparison) -> str:
 
 
 def headline(found: Comparison) -> str:
-    """What the page is about, in one line: the first of the verdict."""
-    counts = {role: sum(model.role == role for model in found.models) for role in ("agent", "merged")}
-    parts = [_counted(counts["agent"], "agent"), _counted(counts["merged"], "merge")]
-    return f"{' and '.join(part for part in parts if part) or 'Models'}, scored beside each other"
+    """The verdict in a line."""
+    said = {one.rule: one for one in reversed(found.verdict)}
+    merges = [model.name for model in found.models if model.role == "merged"]
+    parts = []
+    if "noise" in said:
+        parts.append("No difference is more than noise")
+    elif "best_agent" in said and said["best_agent"].change:
+        parts.append(f"{said['best_agent'].rows[0]} alone beats every merge")
+    elif "best_merge" in said:
+        parts.append(f"{said['best_merge'].rows[0]} is the best of {len(merges)} merges")
+    parts += [f"{one.rows[0]} broke what the base could do" for one in found.verdict if one.rule == "broke"]
+    line = "; ".join(parts) or f"{len(found.models)} models scored beside each other"
+    return line.replace("-", "\N{NON-BREAKING HYPHEN}")
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}" if count else ""
+def with_code(text: str) -> Markup:
+    """Escaped, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

@@ -71,32 +71,32 @@ def swapped(place: Place, asked: Asked, pair: tuple[str, str], signs: Signs) -> 
         signs: which items are swapped, see `drawn_signs`.
     """
     if place.facts.metric not in asked.values:
-        return np.full(len(signs), np.nan)
+        return np.full(signs.shape[1], np.nan)
     at = [asked.rows.index(row) for row in pair]
     weights = asked.weights[place.facts.metric][at]
     products = asked.values[place.facts.metric][at] * weights
     sides: tuple[list[Values], list[Values]] = ([], [])
     for part in parts(place, asked):
         differing = part[(weights[0, part] != weights[1, part]) | (products[0, part] != products[1, part])]
-        moved = signs[:, differing].astype(np.float64)
+        moved = signs[differing].astype(np.float64)
         for side in (0, 1):
             if weights[side, part].any():
                 sums = [
-                    array[side, part].sum() + moved @ (array[1 - side, differing] - array[side, differing])
+                    array[side, part].sum() + (array[1 - side, differing] - array[side, differing]) @ moved
                     for array in (products, weights)
                 ]
                 with np.errstate(invalid="ignore", divide="ignore"):
                     sides[side].append(sums[0] / sums[1])
-    return _mean(sides[0], len(signs)) - _mean(sides[1], len(signs))
+    return _mean(sides[0], signs.shape[1]) - _mean(sides[1], signs.shape[1])
 
 
 def drawn_signs(asked: Asked, seed: int, swaps: int) -> Signs:
-    """Which items of a suite are swapped: [swaps, items]."""
+    """Which items of a suite are swapped: [items, swaps]."""
     parts_of = [
-        _rng(seed, "swaps", asked.suite, name).integers(0, 2, (swaps, part.stop - part.start), dtype=np.int8)
+        _rng(seed, "swaps", asked.suite, name).integers(0, 2, (part.stop - part.start, swaps), dtype=np.int8)
         for name, part in asked.groups.items()
     ]
-    return np.concatenate(parts_of, axis=1).astype(np.bool_)
+    return np.concatenate(parts_of).astype(np.bool_)
 
 
 def p_value(real: float, drawn: Values) -> float:

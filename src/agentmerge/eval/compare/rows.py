@@ -39,7 +39,7 @@ class UnitRow(Frozen):
     columns: list[str]
     """Ids of the columns whose plain mean it is."""
     part: bool = False
-    """A column whose items another column of its suite holds, too: not in the means."""
+    """A column whose items count in another column of its suite: not in the means."""
 
 
 class CellRow(Frozen):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from agentmerge.eval.compare.paired import Paired
-    from agentmerge.eval.compare.rows import DifferenceRow, ModelRow, UnitRow
+    from agentmerge.eval.compare.rows import DifferenceRow, ModelRow, RetentionRow, UnitRow
     from agentmerge.record import MergeRecord
 
 ALPHA = 0.05
@@ -78,6 +78,28 @@ class Scene:
     def best_merge(self) -> str | None:
         """The merged model with the best mean of all columns."""
         return self._best(self.merged)
+
+    @cached_property
+    def broken(self) -> dict[str, list[Tested]]:
+        """By agent, where it is below the base."""
+        lower = [one for one in self.agents_to_base if one.lower]
+        return {agent: own for agent in self.agents if (own := [one for one in lower if one.difference.row == agent])}
+
+    @cached_property
+    def harmful(self) -> list[str]:
+        """Agents that broke something which a merge took over."""
+        return [agent for agent in self.broken if self.heirs(agent)]
+
+    def heirs(self, agent: str) -> list[Tested]:
+        """Where merges are below the base as this agent is."""
+        units = {one.difference.unit for one in self.broken.get(agent, ())}
+        return [one for one in self.merges_to_base if one.lower and one.difference.unit in units]
+
+    def kept(self, merge: str, unit: str) -> RetentionRow | None:
+        """What a merge keeps of the gain of a skill's specialist; None where one of them lacks it."""
+        skill = self.paired.units[unit]
+        agent = self.specialists.get(skill.skill)
+        return self.paired.retention(merge, agent, self.base, skill) if agent and self.base else None
 
     def mean(self, row: str) -> float | None:
         """A row's mean of all columns."""

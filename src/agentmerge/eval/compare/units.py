@@ -9,13 +9,13 @@ from agentmerge.eval.compare.estimates import Place
 from agentmerge.eval.compare.rows import MEAN, UnitRow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from agentmerge.eval.compare.asked import Asked
     from agentmerge.eval.results import Results
 
 NO_SKILL = ("own", "demo")
-"""Domains that say nothing of a skill: each of their columns is one of its own."""
+"""Domains that say nothing of a skill: their finest columns tell them."""
 STEMS = {"maths": "math", "instructions": "instruct"}
 """What an agent's name may hold in place of a skill's."""
 
@@ -50,6 +50,7 @@ def units_of(
     for column in given:
         if column not in known:
             raise EvalError(f"--skill: no column '{column}'", todo=did_you_mean(column, known).strip())
+    fine = {place.id for place in places if place.id in given or domains[place.suite] in NO_SKILL}
     columns = [
         UnitRow(
             id=place.id,
@@ -57,7 +58,7 @@ def units_of(
             kind="column",
             skill=given.get(place.id) or _skill(place, domains[place.suite]),
             columns=[place.id],
-            part=any(_is_part(place, other, asked[place.suite]) for other in places),
+            part=_counts_elsewhere(place, places, asked[place.suite], fine),
         )
         for place in places
     ]
@@ -109,12 +110,21 @@ def specialists_of(
 
 
 def _skill(place: Place, domain: str) -> str:
-    return place.facts.label if domain in NO_SKILL else domain
+    """The domain; of the demo's sub-tasks their domain, which their names begin with; of own prompts the column."""
+    label = place.facts.label
+    return label.split()[0] if domain == "demo" else label if domain in NO_SKILL else domain
+
+
+def _counts_elsewhere(place: Place, places: Sequence[Place], asked: Asked, fine: Collection[str]) -> bool:
+    """Whether a column's items are in another one that counts: the wider of two, or the finer where skills need it."""
+    wider = [other for other in places if _is_part(place, other, asked)]
+    finer = [other for other in places if _is_part(other, place, asked) and other.id in fine]
+    return bool(finer) or (bool(wider) and place.id not in fine)
 
 
 def _is_part(place: Place, other: Place, asked: Asked) -> bool:
     """Whether another column of the suite has the same metric over more groups, this one's among them."""
-    if place.suite != other.suite or place.facts.metric != other.facts.metric:
+    if place.suite != other.suite or place.facts.metric != other.facts.metric or place.suite != asked.suite:
         return False
     mine, theirs = (set(one.facts.groups or asked.groups) for one in (place, other))
     return mine < theirs

@@ -16,9 +16,9 @@ from agentmerge.eval.compare.scene import ALPHA
 from agentmerge.eval.compare.words import are, difference, listed, points
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from agentmerge.eval.compare.rows import RetentionRow, UnitRow
+    from agentmerge.eval.compare.rows import RetentionRow
     from agentmerge.eval.compare.scene import Scene, Tested
 
 POWER = 2.8
@@ -63,8 +63,10 @@ def best_agent(scene: Scene) -> Iterator[Judgement]:
     scores = f"{agent} alone has a mean of {means[0]}, the best merge, {merge}, {means[1]}"
     change = None
     if above:
-        rows = [one.difference.row for one in above]
-        text = f"{scores}: {listed(rows)} {are(rows)} above every single agent ({difference(mine)})."
+        rows = [one.difference.row for one in above if one.difference.row != merge]
+        text = f"{scores}: it is above it by {difference(mine)}" + (
+            f"; so {are(rows)} {listed(rows)}." if rows else "."
+        )
     elif all(one.lower for one in scene.merges_to_best_agent):
         text = f"{scores}: the agent beats every merge ({difference(mine)}). Don't merge; use {agent}."
         change = {"use": agent}
@@ -76,9 +78,9 @@ def best_agent(scene: Scene) -> Iterator[Judgement]:
 
 def broke(scene: Scene) -> Iterator[Judgement]:
     """Agents that lost what the base could do, and merges that took it over."""
-    for agent, tests in _by_row([one for one in scene.agents_to_base if one.lower]):
+    for agent, tests in scene.broken.items():
         units = {one.difference.unit for one in tests}
-        heirs = [one for one in scene.merges_to_base if one.lower and one.difference.unit in units]
+        heirs = scene.heirs(agent)
         names = list(dict.fromkeys(one.difference.row for one in heirs))
         text = [f"{agent} broke what {scene.base} could do: {_places(scene, tests)}."]
         if not names:
@@ -109,36 +111,49 @@ def interference(scene: Scene) -> Iterator[Judgement]:
 
 
 def retention(scene: Scene) -> Iterator[Judgement]:
-    """What every merge keeps of what each specialist gained."""
-    for unit in scene.skills if scene.base else []:
-        agent = scene.specialists.get(unit.skill)
-        for number, test in enumerate(one for one in scene.merges_to_specialists if one.difference.unit == unit.id):
-            merge = test.difference.row
-            kept = agent and scene.base and scene.paired.retention(merge, agent, scene.base, unit)
-            if kept and kept.value is not None:
-                yield _kept(scene, kept, test)
-            elif kept and number == 0:
-                yield _nothing_learned(scene, unit, kept.agent)
+    """What every merge keeps of what the specialists gained."""
+    for merge in scene.merged if scene.base else []:
+        tests = {one.difference.unit: one for one in scene.merges_to_specialists if one.difference.row == merge}
+        kept = {unit: row for unit in tests if (row := scene.kept(merge, unit)) is not None and row.value is not None}
+        if kept:
+            yield _kept(scene, merge, kept, tests)
 
 
-def _kept(scene: Scene, kept: RetentionRow, test: Tested) -> Judgement:
-    """One merge and one skill."""
-    label = scene.label(test.difference.unit)
-    share = f"{kept.value:.0%} ({kept.low:.0%} to {kept.high:.0%})"
-    text = f"{label}: {kept.merged} keeps {share} of the {points(kept.gained)} that {kept.agent} gained"
-    change: dict[str, Any] | None = None
-    if test.lower:
-        method = next(model.method for model in scene.models if model.name == kept.merged)
-        other = f", or use `{METHOD}`" if method != METHOD else ""
-        text += f"; it is below {kept.agent} by {difference(test, sign=False)}."
-        text += f" Give {kept.agent} a higher weight{other}."
-        change = {"agents": {kept.agent: {"weight": _heavier(kept.value or 0)}}}
-    elif test.higher:
-        text += f"; it is above {kept.agent} by {difference(test)}."
-    else:
-        text += f"; it is not told from {kept.agent} ({difference(test)})."
-    rows, units = [kept.merged, kept.agent], [test.difference.unit]
-    return Judgement(rule="retention", rows=rows, units=units, text=text, change=change)
+def _kept(scene: Scene, merge: str, kept: Mapping[str, RetentionRow], tests: Mapping[str, Tested]) -> Judgement:
+    """One merge in every skill."""
+    parts = [
+        f"{row.value:.0%} ({row.low:.0%} to {row.high:.0%}) of the {points(row.gained)} of {row.agent} in "
+        f"{scene.label(unit)}, {_against_specialist(tests[unit])}"
+        for unit, row in kept.items()
+    ]
+    text = [f"{merge} keeps of what the agents gained: {'; '.join(parts)}."]
+    lost = {row.agent: row.value or 0.0 for unit, row in kept.items() if tests[unit].lower}
+    change, words = _raise(scene, merge, lost, every=len(lost) == len(kept))
+    rows = list(dict.fromkeys([merge, *(row.agent for row in kept.values())]))
+    return Judgement(
+        rule="retention", rows=rows, units=list(kept), text=" ".join([*text, *words]), change=change or None
+    )
+
+
+def _against_specialist(one: Tested) -> str:
+    """How the merge does beside the agent itself."""
+    if one.lower:
+        return f"below it by {difference(one, sign=False)}"
+    return f"{'above it by' if one.higher else 'not told from it, at'} {difference(one)}"
+
+
+def _raise(scene: Scene, merge: str, lost: Mapping[str, float], every: bool) -> tuple[dict[str, Any], list[str]]:
+    """What to do for agents whose skills a merge lost: a higher weight, but not for one that broke something."""
+    harmful = [agent for agent in lost if agent in scene.harmful]
+    method = next(model.method for model in scene.models if model.name == merge)
+    words = [f"{agent} can't simply be given more: see what it broke." for agent in harmful]
+    if every and lost and method != METHOD:
+        words.append(f"It loses of every agent: use `{METHOD}`, which keeps their changes whole.")
+        return {"method": {"name": METHOD}}, words
+    weights = {agent: {"weight": _heavier(share)} for agent, share in lost.items() if agent not in harmful}
+    if weights:
+        words.append(f"Give {listed(weights)} a higher weight.")
+    return ({"agents": weights} if weights else {}), words
 
 
 def _heavier(kept: float) -> float:
@@ -146,14 +161,19 @@ def _heavier(kept: float) -> float:
     return round(min(2.0, 1 / max(kept, 0.5)), 2)
 
 
-def _nothing_learned(scene: Scene, unit: UnitRow, agent: str) -> Judgement:
-    gain = scene.paired.differences(agent, scene.base or "")[unit.id]
-    found = f"{100 * gain.value:+.1f} points, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
-    text = (
-        f"{unit.label}: {agent}, the agent for it, is not told from {scene.base} ({found}): there is no gain that a "
-        "merge could keep. It learned nothing here, or more items are needed to see it."
-    )
-    return Judgement(rule="nothing_learned", rows=[agent], units=[unit.id], text=text)
+def nothing_learned(scene: Scene) -> Iterator[Judgement]:
+    """Specialists that are not told from the base: there is nothing to keep."""
+    for unit in scene.skills if scene.base and scene.merged else []:
+        agent = scene.specialists.get(unit.skill)
+        gain = scene.paired.differences(agent, scene.base or "").get(unit.id) if agent else None
+        row = scene.kept(scene.merged[0], unit.id)
+        if agent and gain and row is not None and row.value is None:
+            found = f"{100 * gain.value:+.1f} points, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+            text = (
+                f"{unit.label}: {agent}, the agent for it, is not above {scene.base} beyond noise ({found}): no gain "
+                "that a merge could keep. It learned nothing here, or more items are needed to see it."
+            )
+            yield Judgement(rule="nothing_learned", rows=[agent], units=[unit.id], text=text)
 
 
 def noise(scene: Scene) -> Iterator[Judgement]:
@@ -209,5 +229,11 @@ def _smallest(tests: Sequence[Tested]) -> str:
 
 
 RULES: tuple[Callable[[Scene], Iterator[Judgement]], ...] = (
-    noise, best_agent, best_merge, broke, interference, retention,
-)  # fmt: skip
+    noise,
+    best_agent,
+    best_merge,
+    broke,
+    interference,
+    retention,
+    nothing_learned,
+)

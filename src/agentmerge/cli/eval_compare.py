@@ -12,6 +12,7 @@ from agentmerge.cli.options import Json, Quiet
 from agentmerge.cli.process import printing
 from agentmerge.cli.table import Column, Prose, Table
 from agentmerge.errors import EvalError
+from agentmerge.report.figures import needs_matplotlib
 
 if TYPE_CHECKING:
     from agentmerge.eval.compare.layout import Grid, Shown
@@ -21,7 +22,7 @@ MARKS = {"best": "*", "second": "'", "": ""}
 LEGEND = "* {best}, ' {second}, ^ {beats}"
 
 
-def compare(
+def eval_compare(
     folders: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[DIR]...", help="Folders that `agentmerge eval --out` wrote.", show_default=False),
@@ -70,6 +71,8 @@ def compare(
     from agentmerge.eval.compare.references import PAPER, published
     from agentmerge.eval.compare.roles import entries_of
 
+    if report is not None:
+        needs_matplotlib("--report")
     references = [published(name) for name in dict.fromkeys([*([PAPER] if paper else []), *(reference or [])])]
     entries = entries_of(folders or [], base, _folders("--agent", agent), _folders("--merged", merged))
     found = compared(
@@ -108,17 +111,16 @@ def tables(found: Comparison) -> list[Any]:
     legend = Prose(LEGEND.format(**layout.LEGEND))
     parts: list[Any] = [_table(grid) for grid in layout.grids(found)]
     parts.insert(1, legend)
-    verdict = "\n".join(f"- {one.text}" for one in found.verdict)
-    told = [note for note in remarks(found) if note not in found.notes]
-    texts = [f"Verdict\n{verdict}" if verdict else "", "\n".join(told)]
-    return [*parts, *(Lines(text) for text in texts if text)]
+    verdict = ["Verdict", *(f"- {one.text}" for one in found.verdict)] if found.verdict else []
+    told = [note for note in remarks(found) if note not in found.notes]  # those are warnings, on stderr
+    return [*parts, *(Lines(texts) for texts in (verdict, told) if texts)]
 
 
 class Lines:
     """Lines, each a paragraph whose further lines are set in."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, paragraphs: list[str]) -> None:
+        self._paragraphs = paragraphs
 
     def lines(self, width: int) -> list[str]:
         """At most `width` characters each, and no longer than those of a page."""
@@ -126,8 +128,10 @@ class Lines:
 
         from agentmerge.cli.table import PAGE
 
-        wrap = textwrap.TextWrapper(min(width, PAGE), subsequent_indent="  ", break_long_words=False)
-        return [part for line in self._text.splitlines() for part in wrap.wrap(line)]
+        wrap = textwrap.TextWrapper(
+            min(width, PAGE), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        return [part for text in self._paragraphs for part in wrap.wrap(text)]
 
 
 def _table(grid: Grid) -> Table:
