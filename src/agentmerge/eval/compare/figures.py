@@ -97,7 +97,7 @@ def bars(figure: Any, found: Comparison) -> None:
 def skills(figure: Any, found: Comparison) -> None:
     """The mean of each skill's columns, model beside model."""
     units = found.skills()
-    figure.set_size_inches(2.1 * COLUMN, 2.4)
+    figure.set_size_inches(3.1 * COLUMN, 2.6)
     axes, n = figure.subplots(), len(found.models)
     for t, model in enumerate(found.models):
         cells = [found.cell(model.name, unit.id) for unit in units]
