@@ -19,9 +19,13 @@ COMMANDS = {
     "schema": "Print a JSON Schema, for editors and for checks.",
     "synth": "Write a synthetic base and agents in the shape of a real model.",
     "importance": "Measure which weights an agent's own answers depend on: the diagonal Fisher.",
+    "eval": "Ask a model the questions of benchmarks and score its answers.",
+    "eval doctor": "Say which benchmarks can run here, and how to get what is missing.",
+    "eval fetch": "Fetch the data of a benchmark from the hub into a folder.",
     "convert": "Turn a mergekit configuration into a recipe, and say what has no equal here.",
 }
-"""Every command and the first line of its docstring; it is the function of its name in the module of its name."""
+"""Every command and the first line of its docstring; it is the function of its name in the module of its name, with _
+between two words."""
 
 
 def main() -> None:

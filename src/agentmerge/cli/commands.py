@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def function_of(command: str) -> Callable[..., None]:
     """The function of a command; its module is imported now."""
-    function: Callable[..., None] = getattr(import_module(f"agentmerge.cli.{command}"), command)
+    name = command.replace(" ", "_")
+    function: Callable[..., None] = getattr(import_module(f"agentmerge.cli.{name}"), name)
     return function
 
 
@@ -40,6 +41,11 @@ class Commands(TyperGroup):
             alone.command(cmd_name)(function_of(cmd_name))
             self.commands[cmd_name] = get_command(alone)
         return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A command of two words is one; `eval MODEL` is the command of one word."""
+        words = " ".join(args[:2])
+        return super().resolve_command(ctx, [words, *args[2:]] if words in COMMANDS else args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Their lines of the table."""

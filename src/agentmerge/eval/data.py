@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Hub:
+    """Where a data set lies on the hub."""
+
+    repository: str
+    configuration: str = ""
+    split: str = "test"
+    file: str = ""
+    """Its path in the repository, where it is JSON lines there; else the split is read by the library datasets."""
+
+
+@dataclass(frozen=True)
 class Need:
     """A data file of a suite: JSON lines, or a JSON list, of objects with these fields."""
 
@@ -29,8 +40,8 @@ class Need:
     origin: str
     """Where it comes from, in words: a data set of the hub with its configuration and split."""
     fields: tuple[str, ...]
-    hub: tuple[str, str, str] | None = None
-    """Of the hub: repository, configuration or "", and split; or repository, "" and the file's path in it."""
+    hub: Hub | None = None
+    """Where `agentmerge eval fetch` finds it."""
 
     def path(self, given: Given) -> Path | None:
         """Where it is; None where it is not."""

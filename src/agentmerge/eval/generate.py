@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from agentmerge.errors import EvalError
 from agentmerge.eval.request import Response, Sampling
 from agentmerge.eval.samples import Answer
+from agentmerge.eval.tokens import load_tokenizer
 from agentmerge.importance.quiet import quiet
 from agentmerge.machine import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from agentmerge.eval.request import Request
 
 BATCH = 256
 """Prompts of the demo answered together."""
@@ -80,10 +79,7 @@ class LanguageModel:
         library: Any = transformers
         with quiet(library):
             model = library.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device)
-            tokenizer = library.AutoTokenizer.from_pretrained(folder, padding_side="left")
-        if tokenizer.pad_token is None:
-            tokenizer.pad_token = tokenizer.eos_token
-        return cls(model.eval(), tokenizer, longest, threads)
+        return cls(model.eval(), load_tokenizer(str(folder)), longest, threads)
 
     def answers(self, prompts: Sequence[str]) -> list[Answer]:
         """The greedy answer to every prompt; prompts of like length share a batch."""
@@ -95,14 +91,6 @@ class LanguageModel:
             found = self.complete(encoded, Sampling(max_tokens=self.longest))
             answers |= {i: Answer(one.text, one.finished) for i, one in zip(places, found, strict=True)}
         return [answers[i] for i in range(len(prompts))]
-
-    def encode(self, request: Request) -> list[int]:
-        """The tokens of a request: a chat by the model's template, text as the tokenizer begins one."""
-        if request.messages is None:
-            return list(self.tokenizer(request.prompt)["input_ids"])
-        chat = [{"role": message.role, "content": message.content} for message in request.messages]
-        text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     @property
     def positions(self) -> int | None:

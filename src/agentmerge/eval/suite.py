@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from agentmerge.eval.data import Need
+
 Domain = Literal["tool", "code", "memory", "instructions", "maths", "search", "demo", "own"]
 Conversation: TypeAlias = Generator[Sequence[Request], list[Response], JSON]
 """How one item is asked: it yields requests that may be answered together, is sent their responses in their order, and
@@ -137,9 +139,13 @@ class Suite(ABC):
         except ValidationError as error:
             raise EvalError(*problems_of(error, f"{cls.name}.", {"": cls.settings_type.model_fields})) from None
 
-    @abstractmethod
+    def needs(self) -> Sequence[Need]:
+        """The data files of the data folder that it reads."""
+        return ()
+
     def requires(self) -> list[Problem]:
         """What is missing, data or a harness: its name, origin, schema and how to get it. [] where it can run."""
+        return [problem for need in self.needs() for problem in need.missing(self.given)]
 
     @abstractmethod
     def items(self) -> list[Item]:
@@ -166,9 +172,9 @@ class Suite(ABC):
     def columns(self) -> tuple[Column, ...]:
         """What a table shows of it."""
 
-    @abstractmethod
     def data_files(self) -> list[DataFile]:
         """What `items` reads."""
+        return [need.file(self.given) for need in self.needs()]
 
     def versions(self) -> dict[str, str]:
         """The harnesses that it uses, by distribution."""

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import EvalError, Where
 from agentmerge.eval.generate import LanguageModel
+from agentmerge.eval.generators.offline import too_long
 from agentmerge.eval.request import Response
+from agentmerge.eval.tokens import encode
+from agentmerge.eval.versions import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +42,6 @@ class Transformers:
     @property
     def identity(self) -> dict[str, JSON]:
         """What may change an answer, and the versions."""
-        from agentmerge.eval.versions import version_of
-
         names = {name: version_of(name) for name in ("torch", "transformers")}
         return {"kind": "hf", "device": self.device, "dtype": self.dtype, "version": names}
 
@@ -54,7 +54,7 @@ class Transformers:
         """Batch by batch, the short prompts first."""
         kinds: defaultdict[Sampling, list[Encoded]] = defaultdict(list)
         for request in requests:
-            tokens = self.model.encode(request)
+            tokens = encode(self.model.tokenizer, request)
             if self._fits(request, tokens):
                 kinds[request.sampling].append((request, tokens))
             else:
@@ -75,12 +75,7 @@ class Transformers:
             return True
         if self.empty_if_too_long:
             return False
-        raise EvalError(
-            f"{self.folder}: a prompt of {len(tokens):,} tokens and {request.sampling.max_tokens:,} new ones",
-            expected=f"at most the model's {positions:,} positions together",
-            todo="Lower max_tokens of that suite, or let such prompts count as answered by nothing (--too-long empty).",
-            where=Where(source=self.folder),
-        )
+        raise too_long(self.folder, len(tokens), request.sampling.max_tokens, positions)
 
     def _batches(self, encoded: list[Encoded], new: int) -> Iterator[list[Encoded]]:
         batch: list[Encoded] = []

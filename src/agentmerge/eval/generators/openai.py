@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentmerge.errors import EvalError, Where, shown
+from agentmerge.errors import EvalError, Where, shortened, shown
 from agentmerge.eval.generators.http import Endpoint, TooLong
 from agentmerge.eval.request import Response
 
@@ -47,7 +47,7 @@ class OpenAI:
         return {"kind": "openai", "model": self.model, "fields": dict(self.fields), "server": self.server}
 
     def generate(self, requests: Sequence[Request], done: Callable[[Request, Response], None]) -> None:
-        """Keep `concurrency` requests under way; after a failure nothing more is asked, and what is under way stored."""
+        """Keep `concurrency` requests under way; a failure ends the run, once those under way are stored."""
         calls = _Calls(self, requests)
         failure: Exception | None = None
         with calls:
@@ -174,14 +174,20 @@ def response_of(answer: Mapping[str, Any], place: str) -> Response:
     )
 
 
-def served_models(server: str) -> list[str]:
-    """The names that a server knows its models by.
+def served_model(server: str, model: str) -> str:
+    """What a server calls a model: its name, or the only one that is served.
 
     Raises:
-        EvalError: it can't be reached, or does not tell.
+        EvalError: it can't be reached, or serves several others.
     """
     endpoint = OpenAI(server, "").endpoint("models")
     try:
-        return [str(one["id"]) for one in endpoint.get()["data"]]
+        names = [str(one["id"]) for one in endpoint.get()["data"]]
     except (KeyError, TypeError):
         raise EvalError(f"{endpoint.url}: does not list its models", todo="Give --served-name.") from None
+    if model in names:
+        return model
+    if len(names) != 1:
+        found = f"{endpoint.url}: serves {shortened(names) or 'nothing'}, not {model}"
+        raise EvalError(found, todo="Say which by --served-name.", where=Where(source=server))
+    return names[0]
