@@ -21,6 +21,7 @@ COMMANDS = {
     "importance": "Measure which weights an agent's own answers depend on: the diagonal Fisher.",
     "eval": "Ask a model the questions of benchmarks and score its answers.",
     "eval doctor": "Say which benchmarks can run here, and how to get what is missing.",
+    "eval compare": "Set evaluations side by side: tables, differences that are more than noise, and a verdict.",
     "eval fetch": "Fetch the data of a benchmark from the hub into a folder.",
     "convert": "Turn a mergekit configuration into a recipe, and say what has no equal here.",
 }

@@ -25,7 +25,7 @@ LEGEND = "* {best}, ' {second}, ^ {beats}"
 def eval_compare(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR]...", help="Folders that `agentmerge eval --out` wrote.", show_default=False),
+        typer.Argument(metavar="[DIR]", help="Folders that `agentmerge eval --out` wrote.", show_default=False),
     ] = None,
     base: Annotated[Path | None, typer.Option(metavar="DIR", help="The base's evaluation.", show_default=False)] = None,
     agent: Annotated[

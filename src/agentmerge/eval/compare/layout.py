@@ -149,7 +149,7 @@ def retention_grid(found: Comparison) -> Grid:
 
 def _head(found: Comparison, unit: UnitRow) -> str:
     """A unit's label; of a column, alone in its skill or not, its items, where every row has as many."""
-    columns = [one for one in found.units if one.kind == "column" and [one.id] == unit.columns]
+    columns = [one for one in found.units if one.kind == "column" and [one.id] == unit.columns and unit.kind != "mean"]
     counts = {cell.n for one in columns for cell in found.cells if cell.unit == one.id and cell.n is not None}
     name = unit.label if not columns or columns[0].label == unit.label else f"{unit.label}: {columns[0].label}"
     return f"{name} (n={counts.pop()})" if len(counts) == 1 else name
