@@ -1,0 +1,67 @@
+"""One real merge from weights to verdict: base, two agents, two merges, their scores, and the comparison.
+
+    python experiments/eval_smollm2/run.py WORK
+
+Every stage is skipped where its result lies in WORK, so that a killed run goes on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import skills
+import train
+
+HERE = Path(__file__).resolve().parent
+STEPS = {"tool": 20, "memory": 20}
+COUNTS = {"tool": 48, "memory": 48, "facts": 40}
+METHODS = {"wudi_auto": [], "ram_plus_auto": []}
+RESULTS = HERE.parents[1] / "docs" / "eval-smollm2"
+
+
+def main(work: Path) -> None:
+    """All of it."""
+    work.mkdir(parents=True, exist_ok=True)
+    prompts = work / "prompts.jsonl"
+    if not prompts.exists():
+        skills.write(prompts, COUNTS, seed=2, without=frozenset())
+    held_out = frozenset(sample["prompt"] for skill in COUNTS for sample in skills.samples(skill, COUNTS[skill], 2))
+    base = work / "models" / "base"
+    if not base.exists():
+        train.make_base(base)
+    for skill, steps in STEPS.items():
+        if not (out := base.with_name(skill)).exists():
+            train.train(base, out, skill, steps, seed=1, without=held_out)
+    agents = [f"--agent={skill}={base.with_name(skill)}" for skill in STEPS]
+    for method, options in METHODS.items():
+        if not (out := base.with_name(method)).exists():
+            told = ["--method", method, "--rounding", "stochastic", *options]
+            agentmerge("merge", "--base", base, *agents, *told, "--out", out, "--report")
+    models = ["base", *STEPS, *METHODS]
+    for name in models:
+        settings = {"file": prompts, "scoring": f"{HERE / 'scoring.py'}:worth", "max_tokens": 32}
+        chosen = [f"--set=jsonl.{key}={value}" for key, value in settings.items()]
+        agentmerge("eval", base.with_name(name), "--suites", "jsonl", *chosen, "--out", work / "scores" / name)
+    compare(work, models)
+
+
+def compare(work: Path, models: list[str]) -> None:
+    """The tables as JSON and Markdown, and the page."""
+    folders = [work / "scores" / name for name in models]
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for form, name in ((["--json"], "comparison.json"), (["--format", "markdown"], "comparison.md")):
+        text = agentmerge("eval", "compare", *folders, *form, "--report", work / "page.html", kept=True)
+        (RESULTS / name).write_text(text.replace(f"{work}/", ""))
+
+
+def agentmerge(*arguments: object, kept: bool = False) -> str:
+    """Run a command as a user does; return what it prints where that is wanted."""
+    command = [sys.executable, "-m", "agentmerge", *map(str, arguments)]
+    done = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE if kept else None)
+    return done.stdout or ""
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
