@@ -15,7 +15,7 @@ import skills
 import train
 
 HERE = Path(__file__).resolve().parent
-STEPS = {"tool": 20, "memory": 20}
+STEPS = {"tool": 8, "memory": 14}
 COUNTS = {"tool": 48, "memory": 48, "facts": 40}
 METHODS = {"wudi_auto": [], "ram_plus_auto": []}
 RESULTS = HERE.parents[1] / "docs" / "eval-smollm2"

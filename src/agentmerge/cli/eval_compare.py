@@ -145,7 +145,8 @@ def _table(grid: Grid) -> Table:
 
 
 def _text(cell: Shown, width: int) -> str:
-    error = cell.error and (f" ({cell.error})" if " " in cell.error else f" +- {cell.error}")
+    interval = f" [{cell.error.replace(' to ', ' ')}]"  # in few characters: tables are to fit side by side
+    error = cell.error and (interval if " " in cell.error else f" +- {cell.error}")
     return f"{cell.text}{error}{_marks(cell):<{width}}"
 
 

@@ -159,6 +159,20 @@ def test_other_settings_are_told(made: Callable[..., Made], comparison: Compare)
     ]
 
 
+def test_other_generators_and_harnesses_are_told_but_not_other_servers(
+    made: Callable[..., Made], comparison: Compare
+) -> None:
+    for name, dtype, version in (("base", "float32", "1"), ("tool", "bfloat16", "2")):
+        model = made(name)
+        model.record["model"]["generator"] = {"kind": "hf", "dtype": dtype, "server": f"http://{name}"}
+        model.record["versions"] = {"lm-eval": version, "agentmerge": version}
+        model.suite("gsm8k", "maths", {"": bits(3, 10)})
+    assert comparison("base", "tool").notes == [
+        "Answers were generated in different ways (dtype float32 and bfloat16): scores may differ by that.",
+        "Answers were scored by different versions (lm-eval 1 and 2): scores may differ by that.",
+    ]
+
+
 def test_a_comparison_loads_as_a_table_and_says_the_same_again(made: Callable[..., Made], comparison: Compare) -> None:
     for name, right in (("base", 2), ("tool", 6)):
         made(name).suite("bfcl", "tool", {"": bits(right, 10)})

@@ -12,6 +12,7 @@ from agentmerge.eval.compare.resampled import DRAWS, LEVEL, SWAPS
 from agentmerge.eval.compare.rows import MEAN, CellRow, Comparison, ModelRow
 from agentmerge.eval.compare.scene import Scene
 from agentmerge.eval.compare.units import places_of, specialists_of, units_of
+from agentmerge.eval.compare.unlike import unlike
 from agentmerge.eval.compare.verdict import judge
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def compare(
         retention=_retention(scene, paired),
         verdict=judge(scene),
         references=[row for published in references for row in matched(published, units)],
-        notes=[*_missing(scene, paired), *_settings(entries, chosen)],
+        notes=[*_missing(scene, paired), *unlike(entries, chosen)],
         settings={"seed": seed, "draws": draws, "swaps": swaps, "level": LEVEL},
     )
 
@@ -172,18 +173,6 @@ def _missing(scene: Scene, paired: Paired) -> list[str]:
     found = [f"'{row}' lacks {', '.join(absent)}: no mean over it." for row, absent in suites.items() if absent]
     if found and all(paired.estimate(model.name, MEAN) is None for model in scene.models):
         found.append("No row has every suite; choose those that all have with --suites.")
-    return found
-
-
-def _settings(entries: Sequence[Entry], suites: Sequence[str]) -> list[str]:
-    """Suites that were not asked with the same settings everywhere."""
-    found = []
-    for suite in suites:
-        having = [entry for entry in entries if suite in entry.results.record.suites]
-        every = [entry.results.record.suites[suite].settings for entry in having]
-        names = sorted({name for one in every for name in one if any(other.get(name) != one[name] for other in every)})
-        if names:
-            found.append(f"{suite} was asked with different settings ({', '.join(names)}): scores may differ by that.")
     return found
 
 

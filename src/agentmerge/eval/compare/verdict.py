@@ -45,8 +45,8 @@ def best_merge(scene: Scene) -> Iterator[Judgement]:
     if worse:
         text.append(f"It is above {listed(f'{one.difference.against} by {difference(one)}' for one in worse)}.")
     if level:
-        others = [one.difference.against for one in level]
-        text.append(f"{listed(others)} {are(others)} not told from it: {_smallest(level)}")
+        rivals = [one.difference.against for one in level]
+        text.append(f"{listed(rivals)} {are(rivals)} not told from it: {_smallest(level)}")
     yield Judgement(
         rule="best_merge", rows=[best, *(o.difference.against for o in level)], units=[MEAN], text=" ".join(text)
     )
@@ -62,11 +62,12 @@ def best_agent(scene: Scene) -> Iterator[Judgement]:
     means = points(scene.mean(agent) or 0), points(scene.mean(merge) or 0)
     scores = f"{agent} alone has a mean of {means[0]}, the best merge, {merge}, {means[1]}"
     change = None
-    if above:
-        rows = [one.difference.row for one in above if one.difference.row != merge]
-        text = f"{scores}: it is above it by {difference(mine)}" + (
-            f"; so {are(rows)} {listed(rows)}." if rows else "."
-        )
+    others = [one.difference.row for one in above if one.difference.row != merge]
+    if mine.higher:
+        text = f"{scores}: it is above it by {difference(mine)}"
+        text += f"; so {are(others)} {listed(others)}." if others else "."
+    elif above:
+        text = f"{scores}: it is not told from it ({difference(mine)}), but {listed(others)} {are(others)} above it."
     elif all(one.lower for one in scene.merges_to_best_agent):
         text = f"{scores}: the agent beats every merge ({difference(mine)}). Don't merge; use {agent}."
         change = {"use": agent}
@@ -84,7 +85,7 @@ def broke(scene: Scene) -> Iterator[Judgement]:
         names = list(dict.fromkeys(one.difference.row for one in heirs))
         text = [f"{agent} broke what {scene.base} could do: {_places(scene, tests)}."]
         if not names:
-            text.append(f"No merge is told from {scene.base} there, so nothing needs to change for it.")
+            text.append(f"No merge is below {scene.base} there beyond noise: nothing needs to change for it.")
             yield Judgement(rule="broke", rows=[agent], units=sorted(units), text=" ".join(text))
             continue
         text.append(f"{listed(names)} took it over: {_places(scene, heirs, rows=True)}.")
