@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentmerge.eval.tiny.tasks import SUB_TASKS, SubTask
 from agentmerge.eval.samples import Answer, Sample
 from agentmerge.eval.score import Score, mark, score
+from agentmerge.eval.tiny.tasks import SUB_TASKS, SubTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from agentmerge.eval.samples import SPLITS, Sample, split_of
 from agentmerge.eval.tiny.domains.domain import LEVELS
 from agentmerge.eval.tiny.tasks import DOMAINS, SUB_TASKS, SubTask
-from agentmerge.eval.samples import SPLITS, Sample, split_of
 
 CODE, MATH, MEMORY, TOOL = (SubTask(name, "easy") for name in ("code", "math", "memory", "tool"))
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from agentmerge.eval.suite import Suite
 
 SUITES = {
+    "bfcl": ("bfcl", "Bfcl"),
+    "ifeval": ("ifeval", "Ifeval"),
+    "gsm8k": ("gsm8k", "Gsm8k"),
+    "math500": ("math500", "Math500"),
     "tiny": ("tiny", "Tiny"),
     "jsonl": ("jsonl", "JsonLines"),
 }
