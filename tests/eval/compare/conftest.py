@@ -55,7 +55,7 @@ class Made:
             "columns": {
                 column.name: {
                     **summary(column, scored).model_dump(), "label": column.label, "metric": column.metric,
-                    "groups": column.groups, "combine": column.combine,
+                    "groups": column.groups, "combine": column.combine, "counts": column.counts,
                 }
                 for column in found
             },

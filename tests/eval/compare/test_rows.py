@@ -76,6 +76,17 @@ def test_a_category_does_not_count_twice_in_the_mean(made: Callable[..., Made], 
     assert found.cell("base", "mean").mean == pytest.approx((0.625 + 0.5) / 2)
 
 
+def test_another_reading_of_the_same_answers_does_not_count_unless_a_skill_names_it(
+    made: Callable[..., Made], comparison: Compare
+) -> None:
+    items = [{"right": [1.0, 1.0], "loose": [1.0, 1.0]}, {"right": [0.0, 1.0], "loose": [1.0, 1.0]}]
+    columns = [Column("gsm8k", "right", "GSM8K"), Column("loose", "loose", "GSM8K, loosely", counts=False)]
+    made("base").suite("gsm8k", "maths", {"": items}, columns)
+    assert comparison("base").cell("base", "mean").mean == 0.5
+    assert comparison("base").cell("base", "gsm8k.loose").mean == 1.0
+    assert comparison("base", skills={"easy": ["gsm8k.loose"]}).cell("base", "mean").mean == 0.75
+
+
 def test_columns_that_are_made_a_skill_count_for_themselves(made: Callable[..., Made], comparison: Compare) -> None:
     categories(made, "base")
     found = comparison("base", skills={"easy": ["bfcl.simple"]})

@@ -116,15 +116,21 @@ def _skill(place: Place, domain: str) -> str:
 
 
 def _counts_elsewhere(place: Place, places: Sequence[Place], asked: Asked, fine: Collection[str]) -> bool:
-    """Whether a column's items are in another one that counts: the wider of two, or the finer where skills need it."""
+    """Whether a column's items are in another one that counts.
+
+    That is the wider one of two, and the finer one where skills need it. What its suite calls another reading of the
+    same does not count unless a skill names it.
+    """
     wider = [other for other in places if _is_part(place, other, asked)]
     finer = [other for other in places if _is_part(other, place, asked) and other.id in fine]
-    return bool(finer) or (bool(wider) and place.id not in fine)
+    if place.id in fine:
+        return bool(finer)
+    return bool(finer or wider) or not place.facts.counts
 
 
 def _is_part(place: Place, other: Place, asked: Asked) -> bool:
-    """Whether another column of the suite has the same metric over more groups, this one's among them."""
-    if place.suite != other.suite or place.facts.metric != other.facts.metric or place.suite != asked.suite:
+    """Whether another column of the suite is over more groups, this one's among them."""
+    if place.suite != other.suite or place.suite != asked.suite:
         return False
     mine, theirs = (set(one.facts.groups or asked.groups) for one in (place, other))
     return mine < theirs
