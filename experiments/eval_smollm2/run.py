@@ -14,6 +14,9 @@ from pathlib import Path
 import skills
 import train
 
+from agentmerge.eval.compare.figures import figures_of
+from agentmerge.eval.compare.rows import Comparison
+
 HERE = Path(__file__).resolve().parent
 STEPS = {"tool": 8, "memory": 14}
 COUNTS = {"tool": 48, "memory": 48, "facts": 40}
@@ -48,12 +51,19 @@ def main(work: Path) -> None:
 
 
 def compare(work: Path, models: list[str]) -> None:
-    """The tables as JSON and Markdown, and the page."""
+    """The tables as JSON and Markdown, the page, and two of its figures."""
     folders = [work / "scores" / name for name in models]
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for form, name in ((["--json"], "comparison.json"), (["--format", "markdown"], "comparison.md")):
-        text = agentmerge("eval", "compare", *folders, *form, "--report", work / "page.html", kept=True)
-        (RESULTS / name).write_text(text.replace(f"{work}/", ""))
+    texts = {
+        name: agentmerge("eval", "compare", *folders, *form, kept=True).replace(f"{work}/", "")
+        for name, form in {"comparison.json": ["--json"], "comparison.md": ["--format", "markdown"]}.items()
+    }
+    agentmerge("eval", "compare", *folders, "--report", work / "page.html")
+    for name, text in texts.items():
+        (RESULTS / name).write_text(text)
+    drawn = figures_of(Comparison.model_validate_json(texts["comparison.json"]))
+    for name in ("bars", "skills"):
+        (RESULTS / f"{name}.svg").write_bytes(drawn[name][1]["svg"])
 
 
 def agentmerge(*arguments: object, kept: bool = False) -> str:
