@@ -20,6 +20,8 @@ from agentmerge.eval.compare.rows import Comparison
 HERE = Path(__file__).resolve().parent
 STEPS = {"tool": 8, "memory": 14}
 COUNTS = {"tool": 48, "memory": 48, "facts": 40}
+LIMIT = 32
+"""Prompts of each skill that are asked."""
 METHODS = {"wudi_auto": [], "ram_plus_auto": []}
 RESULTS = HERE.parents[1] / "docs" / "eval-smollm2"
 
@@ -46,7 +48,17 @@ def main(work: Path) -> None:
     for name in models:
         settings = {"file": prompts, "scoring": f"{HERE / 'scoring.py'}:worth", "max_tokens": 32}
         chosen = [f"--set=jsonl.{key}={value}" for key, value in settings.items()]
-        agentmerge("eval", base.with_name(name), "--suites", "jsonl", *chosen, "--out", work / "scores" / name)
+        agentmerge(
+            "eval",
+            base.with_name(name),
+            "--suites",
+            "jsonl",
+            *chosen,
+            "--limit",
+            LIMIT,
+            "--out",
+            work / "scores" / name,
+        )
     compare(work, models)
 
 
