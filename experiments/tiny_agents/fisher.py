@@ -10,9 +10,9 @@ import json
 import shutil
 from pathlib import Path
 
+from agentmerge.eval.generate import LanguageModel
 from agentmerge.eval.tiny.domains.domain import LEVELS
 from agentmerge.eval.tiny.tasks import SubTask
-from agentmerge.eval.generate import LanguageModel
 from agentmerge.importance.run import Options, measure
 
 EXAMPLES = 256

@@ -11,9 +11,9 @@ from files import read_model, save_checkpoint
 from transformers import logging
 from trl import GRPOConfig, GRPOTrainer
 
+from agentmerge.eval.samples import Sample, split_of
 from agentmerge.eval.tiny.domains.domain import LEVELS
 from agentmerge.eval.tiny.tasks import DOMAINS, SubTask
-from agentmerge.eval.samples import Sample, split_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,11 +10,11 @@ from files import read_model, save_checkpoint
 from model import build_model, build_tokenizer
 from torch.nn.functional import cross_entropy
 
-from agentmerge.eval.tiny.domains.memory import LETTERS
-from agentmerge.eval.tiny.tasks import DOMAINS, SUB_TASKS, SubTask
 from agentmerge.eval.generate import LanguageModel
 from agentmerge.eval.samples import Sample, split_of
 from agentmerge.eval.score import score
+from agentmerge.eval.tiny.domains.memory import LETTERS
+from agentmerge.eval.tiny.tasks import DOMAINS, SUB_TASKS, SubTask
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Token ids and labels, [samples, tokens]."""

@@ -24,9 +24,9 @@ from merges import ALL, TUNED, Merge, every_merge
 from safetensors.torch import load_file
 
 import agentmerge
-from agentmerge.eval.tiny.tasks import SUB_TASKS
 from agentmerge.eval.generate import LanguageModel
 from agentmerge.eval.score import score
+from agentmerge.eval.tiny.tasks import SUB_TASKS
 
 if TYPE_CHECKING:
     from agentmerge.eval.samples import Split

@@ -87,9 +87,9 @@ def train_stage(folder: Path, seed: int, name: str) -> list[dict[str, Any]]:
 
 def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     """Share of right answers by split and sub-task."""
-    from agentmerge.eval.tiny.tasks import SUB_TASKS
     from agentmerge.eval.generate import LanguageModel
     from agentmerge.eval.score import score
+    from agentmerge.eval.tiny.tasks import SUB_TASKS
 
     model, found = LanguageModel.load(folder), {}
     splits: tuple[Split, ...] = ("dev", "test")

@@ -95,7 +95,8 @@ def claimed(out: Path) -> ModelFacts:
 
 def _who(facts: Mapping[str, Any]) -> dict[str, Any]:
     generator = {key: value for key, value in (facts.get("generator") or {}).items() if key not in ANYWHERE}
-    return {"name": facts.get("name"), "weights": facts.get("weights"), **generator}
+    own = {key: facts.get(key) for key in ("name", "weights")}
+    return own | {f"generator's {key}": value for key, value in generator.items()}
 
 
 def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:

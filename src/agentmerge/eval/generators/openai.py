@@ -54,9 +54,8 @@ class OpenAI:
             for request, outcome in calls.outcomes():
                 if isinstance(outcome, Response):
                     done(request, outcome)
-                elif failure is None:
-                    failure = outcome
-                    calls.stop.set()
+                else:
+                    failure = failure or outcome
         if failure is not None:
             raise failure
 
@@ -143,6 +142,7 @@ class _Calls:
             try:
                 self._found.put((request, self._server.ask(request, self._sleep)))
             except Exception as error:  # told by the thread that waits
+                self.stop.set()
                 self._found.put((request, error))
         self._found.put(None)
 

@@ -71,6 +71,6 @@ def unanswered(missing: Sequence[Request], where: str) -> EvalError:
     shown = shortened((repr(request.text[-60:]) for request in missing), 2)
     return EvalError(
         f"{where}: no answer is stored for {len(missing):,} requests, such as {shown}",
-        todo="Their prompts or sampling differ from those that were answered: use the settings of that run, or ask a "
-        "model.",
+        todo="That run was not finished, or it had other settings: their prompts or sampling differ. Use its settings, "
+        "or ask a model.",
     )

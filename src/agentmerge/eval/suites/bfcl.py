@@ -110,10 +110,12 @@ class Bfcl(Suite):
         """bfcl-eval's two means over AST categories, then every category.
 
         live = right / items over the four live ones; non_live = the plain mean of simple, multiple, parallel and
-        parallel_multiple, in which simple is that of its three languages.
+        parallel_multiple, in which simple is that of its three languages. A mean is there if all of its categories are.
         """
-        own = [Column(one, "right", one.replace("_", " "), (one,)) for one in self.settings.categories]
-        return (Column("live", "live", "BFCL live"), Column("non_live", "non_live", "BFCL non-live"), *own)
+        chosen = self.settings.categories
+        means = [("live", "BFCL live", LIVE_AST), ("non_live", "BFCL non-live", NON_LIVE_AST)]
+        whole = [Column(name, name, label) for name, label, parts in means if set(parts) <= set(chosen)]
+        return (*whole, *(Column(one, "right", one.replace("_", " "), (one,)) for one in chosen))
 
     def data_files(self) -> list[DataFile]:
         """Those of the wheel."""

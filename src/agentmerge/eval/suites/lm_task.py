@@ -69,9 +69,11 @@ class LmTask(Suite):
     def items(self) -> list[Item]:
         """In lm-eval's order, each with its examples, which are drawn over all of them as lm-eval draws them."""
         self.task.set_fewshot_seed(seed=SHOTS_SEED)
+        with quiet_datasets(import_module("datasets")):
+            docs = self.task.eval_docs
         return [
             Item(self.id_of(number, doc), "", {"doc": dict(doc), "shots": self._shots(doc)})
-            for number, doc in enumerate(self.task.eval_docs)
+            for number, doc in enumerate(docs)
         ]
 
     def converse(self, item: Item) -> Conversation:

@@ -1,0 +1,40 @@
+"""How far an evaluation is, as a job's log tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentmerge.cli import eval_progress
+from agentmerge.cli.eval_progress import Shown, duration
+from agentmerge.eval.request import Response
+
+
+def test_a_log_gets_a_line_now_and_then_with_pace_and_time_left(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(eval_progress, "monotonic", lambda: clock[0])
+    with Shown() as shown:
+        shown.asking("gsm8k", 1, 5, 100)
+        for _ in range(30):
+            clock[0] += 1
+            shown.answered(Response("", True, tokens=20))
+        shown.scoring("gsm8k", 105)
+    assert capsys.readouterr().err.splitlines() == [
+        "gsm8k: 100 requests, 5 are answered already",
+        "gsm8k: 10 of 100 requests, 1.0 requests/s, 20 tokens/s, 1:30 left",
+        "gsm8k: 20 of 100 requests, 1.0 requests/s, 20 tokens/s, 1:20 left",
+        "gsm8k: 30 of 100 requests, 1.0 requests/s, 20 tokens/s, 1:10 left",
+        "gsm8k: scoring 105 items",
+    ]
+
+
+def test_quiet_is_quiet(capsys):
+    with Shown(quiet=True) as shown:
+        shown.asking("a", 1, 0, 1)
+        shown.answered(Response("", True))
+        shown.scoring("a", 1)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.4, "0:00"), (61, "1:01"), (3723, "1:02:03")])
+def test_a_duration_is_said_as_on_a_clock(seconds, said):
+    assert duration(seconds) == said

@@ -1,0 +1,133 @@
+"""Servers: what is sent, how many at once, and what becomes of every way to fail."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import pytest
+
+from agentmerge.errors import EvalError
+from agentmerge.eval.generators.http import Endpoint
+from agentmerge.eval.generators.openai import OpenAI, served_model
+from agentmerge.eval.request import Request, Response, Sampling
+from tests.eval.serving import serving
+
+GREEDY = Sampling(max_tokens=8)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr("agentmerge.eval.generators.http._wait", lambda attempt, after: 0.0)
+
+
+def answers(server: OpenAI, requests: list[Request]) -> dict[str, Response]:
+    found: dict[str, Response] = {}
+    server.generate(requests, lambda request, response: found.update({request.text: response}))
+    return found
+
+
+def test_a_chat_and_a_text_are_sent_as_the_protocol_says(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    sampling = Sampling(max_tokens=5, temperature=0.5, top_p=0.9, top_k=3, stop=("\n",), seed=7)
+    with serving(lambda request: Response("yes", False, 3, 2)) as served:
+        server = OpenAI(f"{served.url}/v1/", "m", fields={"repetition_penalty": 1.0})
+        found = answers(server, [Request.chat("chat", sampling, system="s", sample=1), Request.raw("text", GREEDY)])
+    assert found == {"s\nchat": Response("yes", False, 3, 2), "text": Response("yes", False, 3, 2)}
+    bodies = {"messages" in body: body for body in served.bodies}
+    common = {"model": "m", "repetition_penalty": 1.0}
+    assert bodies[True] == common | {
+        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "chat"}],
+        "max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "stop": ["\n"], "seed": 8,
+    }  # fmt: skip
+    assert bodies[False] == common | {"prompt": "text", "max_tokens": 8, "temperature": 0.0, "top_p": 1.0}
+
+
+def test_requests_are_under_way_together_but_no_more_than_asked_for():
+    def slow(request):
+        time.sleep(0.02)
+        return Response(request.text, True)
+
+    with serving(slow) as served:
+        found = answers(OpenAI(served.url, "m", concurrency=4), [Request.raw(str(n), GREEDY) for n in range(24)])
+    assert {text: response.text for text, response in found.items()} == {str(n): str(n) for n in range(24)}
+    assert 2 <= served.most <= 4
+
+
+def test_done_is_called_by_the_thread_that_asked():
+    threads = set()
+    with serving(lambda request: Response("", True)) as served:
+        requests = [Request.raw(str(n), GREEDY) for n in range(8)]
+        OpenAI(served.url, "m").generate(requests, lambda *_: threads.add(threading.get_ident()))
+    assert threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_what_may_pass_is_tried_again(status):
+    tries = itertools.count()
+    with serving(lambda request: (status, "busy") if next(tries) < 2 else Response("at last", True)) as served:
+        assert answers(OpenAI(served.url, "m"), [Request.raw("a", GREEDY)])["a"].text == "at last"
+    assert len(served.asked) == 3
+
+
+def test_what_does_not_pass_ends_the_run_after_all_tries():
+    with serving(lambda request: (503, "overloaded")) as served, pytest.raises(EvalError) as caught:
+        answers(OpenAI(served.url, "m", retries=2), [Request.raw("a", GREEDY)])
+    assert len(served.asked) == 3
+    assert "HTTP 503" in str(caught.value)
+    assert "overloaded" in str(caught.value)
+    assert "3 times in a row" in str(caught.value)
+
+
+def test_a_refusal_is_told_at_once_and_answers_under_way_are_kept():
+    def some(request):
+        return (401, "who are you") if request.text == "3" else Response("", True)
+
+    kept: list[Request] = []
+    requests = [Request.raw(str(n), GREEDY) for n in range(50)]
+    with serving(some) as served, pytest.raises(EvalError, match=r"HTTP 401.*who are you.*OPENAI_API_KEY"):
+        OpenAI(served.url, "m", concurrency=1).generate(requests, lambda request, _: kept.append(request))
+    assert [request.text for request in kept] == ["0", "1", "2"]
+    assert len(served.asked) == 4
+
+
+def test_a_server_that_is_not_there_is_told():
+    with serving(lambda request: Response("", True)) as served:
+        pass
+    with pytest.raises(EvalError, match="can't be reached"):
+        answers(OpenAI(served.url, "m", retries=1), [Request.raw("a", GREEDY)])
+
+
+TOO_LONG = (400, "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.")
+
+
+def test_a_prompt_that_does_not_fit_ends_the_run_or_counts_as_answered_by_nothing():
+    with serving(lambda request: TOO_LONG) as served:
+        with pytest.raises(EvalError, match="--too-long empty"):
+            answers(OpenAI(served.url, "m"), [Request.raw("a", GREEDY)])
+        found = answers(OpenAI(served.url, "m", empty_if_too_long=True), [Request.raw("a", GREEDY)])
+    assert found["a"] == Response("", finished=False, tokens=0)
+
+
+def test_another_bad_request_is_none_of_the_prompts_length():
+    with (
+        serving(lambda request: (400, "top_k is unknown")) as served,
+        pytest.raises(EvalError, match="top_k is unknown"),
+    ):
+        answers(OpenAI(served.url, "m", empty_if_too_long=True), [Request.raw("a", GREEDY)])
+
+
+def test_what_is_no_completion_is_told(monkeypatch):
+    monkeypatch.setattr(Endpoint, "post", lambda self, body: {"detail": "hello"})
+    with pytest.raises(EvalError, match="expected a completion with choices"):
+        answers(OpenAI("http://nowhere", "m"), [Request.raw("a", GREEDY)])
+
+
+def test_a_server_is_asked_which_of_its_models_is_meant():
+    with serving(lambda request: Response("", True), models=("one",)) as served:
+        assert served_model(served.url, "/path/of/it") == "one"
+    with serving(lambda request: Response("", True), models=("one", "two")) as served:
+        assert served_model(served.url, "two") == "two"
+        with pytest.raises(EvalError, match=r"serves one, two, not three.*--served-name"):
+            served_model(served.url, "three")
