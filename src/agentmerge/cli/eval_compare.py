@@ -108,7 +108,7 @@ def tables(found: Comparison) -> list[Any]:
     from agentmerge.eval.compare import layout
     from agentmerge.eval.compare.formats import remarks
 
-    legend = Prose(LEGEND.format(**layout.LEGEND))
+    legend = Prose(LEGEND.format(**layout.legend(found)))
     parts: list[Any] = [_table(grid) for grid in layout.grids(found)]
     parts.insert(1, legend)
     verdict = ["Verdict", *(f"- {one.text}" for one in found.verdict)] if found.verdict else []

@@ -69,6 +69,11 @@ def test_an_agent_that_broke_a_skill_and_learned_nothing_is_left_out(judged: Jud
     assert "leave it out" in found["broke"][0].text
 
 
+def test_before_a_merge_there_is_a_warning(judged: Judged) -> None:
+    (said,) = judged((100, 60), (150, 60), (20, 120), {})["broke"]
+    assert said.text.endswith("A merge may take it over: score it there, too.")
+
+
 def test_what_no_merge_took_over_needs_no_change(judged: Judged) -> None:
     found = judged((100, 60), (150, 60), (20, 120), {"wudi_auto": (148, 118)})
     assert found["broke"][0].change is None

@@ -7,7 +7,7 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from agentmerge.eval.compare.layout import LEGEND, grids
+from agentmerge.eval.compare.layout import grids, legend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,8 @@ NAMED = {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbac
 
 def markdown(found: Comparison) -> str:
     """Tables and the verdict; bold is best, underlined second best, an arrow above the specialist."""
-    lines = [f"**best**: {LEGEND['best']}; <u>second</u>: {LEGEND['second']}; ↑: {LEGEND['beats']}.", ""]
+    marks = legend(found)
+    lines = [f"**best**: {marks['best']}; <u>second</u>: {marks['second']}; ↑: {marks['beats']}.", ""]
     for grid in grids(found):
         lines += [f"### {_escaped(grid.title)}", "", *_markdown_table(grid), ""]
     lines += ["### Verdict", "", *(f"- {_escaped(one.text)}" for one in found.verdict), ""]
@@ -31,7 +32,8 @@ def markdown(found: Comparison) -> str:
 
 def latex(found: Comparison) -> str:
     r"""Tables for booktabs; \textbf is best, \underline second best, \uparrow above the specialist."""
-    lines = [f"% \\textbf: {LEGEND['best']}; \\underline: {LEGEND['second']}; $\\uparrow$: {LEGEND['beats']}."]
+    marks = legend(found)
+    lines = [f"% \\textbf: {marks['best']}; \\underline: {marks['second']}; $\\uparrow$: {marks['beats']}."]
     for grid in grids(found):
         spec = "l" + "r" * (len(grid.heads) - 1)
         lines += [

@@ -43,11 +43,14 @@ class Grid:
         return any(cell.beats for _, cells in self.rows for cell in cells)
 
 
-LEGEND = {
-    "best": "best of the merged models",
-    "second": "second best of them",
-    "beats": "above the specialist of that skill, in the mean above the best agent",
-}
+def legend(found: Comparison) -> dict[str, str]:
+    """What marks mean: "best", "second" and "beats"."""
+    merged = any(model.role == "merged" for model in found.models)
+    return {
+        "best": f"best of {'the merged models' if merged else 'all'}",
+        "second": "second best of them",
+        "beats": "above the specialist of that skill, in the mean above the best agent",
+    }
 
 
 def grids(found: Comparison) -> list[Grid]:

@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from agentmerge.eval.compare.figures import figures_of, inline
 from agentmerge.eval.compare.formats import remarks
-from agentmerge.eval.compare.layout import LEGEND, grids
+from agentmerge.eval.compare.layout import grids, legend
 from agentmerge.files.staging import replace_file
 from agentmerge.report.page import rendered, script_json
 
@@ -41,7 +41,7 @@ def page(found: Comparison) -> str:
         verdict=[(one, with_code(one.text)) for one in found.verdict],
         figures={name: (caption, inline(images["svg"])) for name, (caption, images) in figures_of(found).items()},
         grids=grids(found),
-        legend=LEGEND,
+        legend=legend(found),
         remarks=remarks(found),
         models=found.models,
         settings=found.settings,

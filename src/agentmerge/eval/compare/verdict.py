@@ -85,7 +85,8 @@ def broke(scene: Scene) -> Iterator[Judgement]:
         names = list(dict.fromkeys(one.difference.row for one in heirs))
         text = [f"{agent} broke what {scene.base} could do: {_places(scene, tests)}."]
         if not names:
-            text.append(f"No merge is below {scene.base} there beyond noise: nothing needs to change for it.")
+            safe = f"No merge is below {scene.base} there beyond noise: nothing needs to change for it."
+            text.append(safe if scene.merged else "A merge may take it over: score it there, too.")
             yield Judgement(rule="broke", rows=[agent], units=sorted(units), text=" ".join(text))
             continue
         text.append(f"{listed(names)} took it over: {_places(scene, heirs, rows=True)}.")
