@@ -127,6 +127,9 @@ def time(figure: Any, found: Comparison) -> None:
     spread = [model.seconds or 0 for model in models]
     if min(spread) > 0 and max(spread) > 10 * min(spread):
         axes.set_xscale("log")
+        axes.xaxis.get_major_locator().set_params(subs=(1.0, 2.0, 5.0))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
     else:
         axes.set_xlim(left=0)
     axes.set_xlabel("seconds of merging, reading and writing included")

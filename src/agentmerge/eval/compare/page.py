@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from agentmerge.eval.compare.figures import figures_of, inline
 from agentmerge.eval.compare.formats import remarks
 from agentmerge.eval.compare.layout import grids, legend
+from agentmerge.eval.compare.words import listed
 from agentmerge.files.staging import replace_file
 from agentmerge.report.page import rendered, script_json
 
@@ -59,7 +60,9 @@ def headline(found: Comparison) -> str:
     elif "best_agent" in said and said["best_agent"].change:
         parts.append(f"{said['best_agent'].rows[0]} alone beats every merge")
     elif "best_merge" in said:
-        parts.append(f"{said['best_merge'].rows[0]} is the best of {len(merges)} merges")
+        level = said["best_merge"].rows
+        best = f"{level[0]} is the best of {len(merges)} merges"
+        parts.append(best if len(level) == 1 else f"{listed(level)} are level")
     parts += [f"{one.rows[0]} broke what the base could do" for one in found.verdict if one.rule == "broke"]
     line = "; ".join(parts) or f"{len(found.models)} models scored beside each other"
     return line.replace("-", "\N{NON-BREAKING HYPHEN}")

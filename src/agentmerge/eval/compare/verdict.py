@@ -172,8 +172,8 @@ def nothing_learned(scene: Scene) -> Iterator[Judgement]:
         if agent and gain and row is not None and row.value is None:
             found = f"{100 * gain.value:+.1f} points, {100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
             text = (
-                f"{unit.label}: {agent}, the agent for it, is not above {scene.base} beyond noise ({found}): no gain "
-                "that a merge could keep. It learned nothing here, or more items are needed to see it."
+                f"{unit.label}: there is no gain that a merge could keep: {agent}, the specialist there, is not above "
+                f"{scene.base} beyond noise ({found})."
             )
             yield Judgement(rule="nothing_learned", rows=[agent], units=[unit.id], text=text)
 
