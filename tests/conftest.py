@@ -5,12 +5,30 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # before numpy: threads that wait for a processor of another worker spin
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 
+from agentmerge import kernels
+from agentmerge.kernels import cpu
 from agentmerge.testing import Sources, make_agents
 
 TESTS = Path(__file__).parent
 GOLDEN = {"copy": TESTS / "golden", "shared": TESTS.parent / "../shared/golden"}
+
+
+LOOPS = ("full", "count", "ram", "ties", "linear", "region", "fisher", "given", "ram_extended", "stretched", "drop")
+"""Whose compiling takes longest, where the compiler's cache is empty."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Each of several workers begins with another loop, so that every loop is compiled once, by one of them."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None or not kernels.compiling():
+        return
+    first = int(worker.removeprefix("gw")) * len(LOOPS) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    cpu.load(*LOOPS[first:], *LOOPS[:first])
 
 
 @pytest.fixture(params=sorted(GOLDEN), scope="session")

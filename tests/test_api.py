@@ -97,10 +97,10 @@ def test_a_watch_is_told_of_every_byte(tiny: Sources, tmp_path: Path) -> None:
     told: list[tuple[str, int, list[int]]] = []
 
     class Notes:
-        def begin(self, phase: str, total: int) -> None:
+        def begin(self, phase: str, total: int, **_: float) -> None:
             told.append((phase, total, []))
 
-        def advance(self, nbytes: int) -> None:
+        def advance(self, nbytes: int, **_: float) -> None:
             told[-1][2].append(nbytes)
 
     merge(tiny.recipe("ram+", run={"block_size": 4096}), tmp_path / "out", watch=Notes())

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import tables
-from figures import draw_all
 from results import Seed
 from settings import SEEDS
 
@@ -17,16 +16,28 @@ DOCS = HERE.parents[1] / "docs"
 
 
 def main() -> None:
-    """Put the tables where findings.md names them: {main_table}, {overlap_table} and so on."""
-    seeds = [Seed.read(number) for number in SEEDS]
-    draw_all(seeds, DOCS / "figures" / "evidence")
+    """The page, and its figures."""
+    from figures import draw_all
+
+    draw_all(results(), DOCS / "figures" / "evidence")
+    (DOCS / "evidence.md").write_text(text())
+
+
+def results() -> list[Seed]:
+    """What was saved."""
+    return [Seed.read(number) for number in SEEDS]
+
+
+def text() -> str:
+    """The page, tables put where findings.md names them: {main_table}, {overlap_table} and so on."""
+    seeds = results()
     several = ("training", "overlap", "output", "ablation", "sets", "rescale", "region", "untuned")
     made = {f"{name}_table": getattr(tables, f"{name}_table")(seeds) for name in several}
     made |= {f"main_table_{seed.number}": tables.main_table(seed) for seed in seeds}
-    text = (HERE / "findings.md").read_text()
+    page = (HERE / "findings.md").read_text(encoding="utf-8")
     for name, table in made.items():
-        text = text.replace(f"{{{name}}}", table)
-    (DOCS / "evidence.md").write_text(text)
+        page = page.replace(f"{{{name}}}", table)
+    return page
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from pathlib import Path
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """What a container may use, "quota period" in microseconds; Linux, cgroup 2."""
+MEMORY = Path("/sys/fs/cgroup/memory.max")
+"""Bytes that a container may use, or "max"."""
 
 
 def how_to_install(extra: str) -> str:
@@ -23,3 +25,12 @@ def available_cpus() -> int:
     except (OSError, ValueError):
         return pinned
     return max(1, min(pinned, ceil(quota / period)))
+
+
+def memory_bytes() -> int:
+    """Memory of the machine, or of the container where that has less."""
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(installed, int(MEMORY.read_text()))
+    except (OSError, ValueError):
+        return installed

@@ -142,17 +142,20 @@ class Stack:
             elements: of a part, a multiple of LEAF.
         """
         for low in range(0, self.base.size, elements):
-            part = slice(low, min(low + elements, self.base.size))
-            first = self.block.start
-            yield replace(
-                self,
-                block=Block(self.block.tensor, first + part.start, first + part.stop),
-                base=self.base[part],
-                agents=tuple(agent[part] for agent in self.agents),
-                extra={name: tuple(array[part] for array in arrays) for name, arrays in self.extra.items()},
-                stored=tuple(array[part] for array in self.stored),
-                tau=None if self.tau is None else self.tau[:, part],
-            )
+            yield self.part(low, min(low + elements, self.base.size))
+
+    def part(self, low: int, high: int) -> Stack:
+        """Elements [low, high) of the same stack, counted from its own start; views, no copies."""
+        part, first = slice(low, high), self.block.start
+        return replace(
+            self,
+            block=Block(self.block.tensor, first + low, first + high),
+            base=self.base[part],
+            agents=tuple(agent[part] for agent in self.agents),
+            extra={name: tuple(array[part] for array in arrays) for name, arrays in self.extra.items()},
+            stored=tuple(array[part] for array in self.stored),
+            tau=None if self.tau is None else self.tau[:, part],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,3 +29,11 @@ def _path_text(value: Any) -> Any:
 
 PathText = Annotated[str, BeforeValidator(_path_text)]
 """A path as text; from Python it may be a Path."""
+
+
+def format_flop(flop: float) -> str:
+    """In the largest fitting unit: "31.4 PFLOP"."""
+    for unit, size in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
+        if flop >= size:
+            return f"{flop / size:.1f} {unit}"
+    return f"{flop / 1e6:.1f} MFLOP"

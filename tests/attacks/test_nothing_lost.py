@@ -228,12 +228,12 @@ class At:
         self._do = do
         self.totals: list[int] = []
 
-    def begin(self, phase: str, total: int) -> None:
+    def begin(self, phase: str, total: int, **_: float) -> None:
         self.totals.append(total)
         if phase == "map":
             self._do()
 
-    def advance(self, nbytes: int) -> None:
+    def advance(self, nbytes: int, **_: float) -> None:
         pass
 
 

@@ -164,7 +164,7 @@ def limited(what: int, most: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(what, (most, most))
 
 
-@pytest.mark.parametrize("most", range(6, 16))
+@pytest.mark.parametrize("most", [*range(6, 12), 15])
 def test_few_descriptors_are_told_with_the_remedy(most, sources, tmp_path):
     words = ["merge", *sources, "--out", f"{tmp_path}/out", "--quiet"]
     process = started(words, preexec_fn=limited(resource.RLIMIT_NOFILE, most))
@@ -225,6 +225,18 @@ def test_a_probe_replaces_nothing_that_it_reads(option, file, run, tmp_path, age
         assert ran.code == 2
         assert "would be replaced" in ran.err
     assert (tmp_path / file).read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["hf://org/base", "org/base@v1"])
+def test_nor_does_it_where_a_source_is_named_by_its_id_on_the_hub(text, run, tmp_path, agents, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "org" / ("base-v1" if "@" in text else "base")
+    shutil.copytree(agents / "base", folder)
+    before = (folder / "config.json").read_bytes()
+    ran = run("probe", "--base", text, "--agent", f"code={agents}/code", "--json", f"{folder}/config.json")
+    assert ran.code == 2
+    assert "would be replaced" in ran.err
+    assert (folder / "config.json").read_bytes() == before
 
 
 def test_a_survey_beside_the_sources_may_be_written_twice(run, sources, tmp_path):

@@ -46,7 +46,14 @@ def test_the_agents_are_uneven_as_in_the_paper() -> None:
     assert counting.changed() == GOLDEN["changed"]
 
 
-@pytest.mark.parametrize("method", counting.METHODS)
+LONG = {"wudi"}
+"""Three hundred steps of Adam on every matrix: a quarter of a minute."""
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(method, marks=pytest.mark.slow) if method in LONG else method for method in counting.METHODS],
+)
 def test_every_method_merges_them_to_the_same_counts(method: str, tmp_path: Path) -> None:
     counts, expected = counting.merged(method, tmp_path), GOLDEN["methods"][method]
     if method.startswith("wudi"):  # a solver in float32: another LAPACK may round a few elements otherwise

@@ -28,11 +28,11 @@ class Writing:
         self._path, self._phase, self._after, self._error = path, phase, after, error
         self._now, self._bytes = "", 0
 
-    def begin(self, phase: str, total: int) -> None:
+    def begin(self, phase: str, total: int, **_: float) -> None:
         self._now, self._bytes = phase, 0
         self._write()
 
-    def advance(self, nbytes: int) -> None:
+    def advance(self, nbytes: int, **_: float) -> None:
         self._bytes += nbytes
         self._write()
 

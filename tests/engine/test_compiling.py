@@ -17,11 +17,11 @@ class Said:
         self.phases: list[str] = []
         self.begun = Event()
 
-    def begin(self, phase: str, total: int) -> None:
+    def begin(self, phase: str, total: int, **_: float) -> None:
         self.phases.append(phase)
         self.begun.set()
 
-    def advance(self, nbytes: int) -> None:
+    def advance(self, nbytes: int, **_: float) -> None:
         raise AssertionError
 
 

@@ -437,11 +437,11 @@ def test_the_record_names_the_sources_as_they_were_when_the_merge_began(tiny: So
     before = config.read_bytes()
 
     class Editing:
-        def begin(self, phase: str, total: int) -> None:
+        def begin(self, phase: str, total: int, **_: float) -> None:
             if phase == "map":
                 config.write_bytes(before.replace(b"tiny", b"other"))
 
-        def advance(self, amount: int) -> None:
+        def advance(self, amount: int, **_: float) -> None:
             pass
 
     with planned(Recipe.parse(tiny.recipe("ram"))) as plan:

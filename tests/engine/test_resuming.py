@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agentmerge import merge, sweep
 from agentmerge.engine import runner
 from agentmerge.errors import OutputError, RecipeError
+from agentmerge.files.drafts import DRAFTS
+from agentmerge.methods import calibrate, interference
 from agentmerge.progress import Silent
 from agentmerge.testing import Sources, assert_same_tensors, read_checkpoint
 
@@ -30,10 +32,10 @@ class KillInMap(Silent):
     def __init__(self, blocks: int = 5) -> None:
         self.left, self.mapping = blocks, False
 
-    def begin(self, phase: str, total: int) -> None:
+    def begin(self, phase: str, total: int, **_: float) -> None:
         self.mapping = phase == "map"
 
-    def advance(self, nbytes: int) -> None:
+    def advance(self, nbytes: int, **_: float) -> None:
         self.left -= self.mapping
         if self.left == 0:
             raise Killed
@@ -96,3 +98,71 @@ def test_a_sweep_whose_merges_see_other_tensors_whole_is_refused(tiny: Sources, 
     with pytest.raises(RecipeError, match="the same tensors whole"):
         sweep(recipe, "then", ["task_arithmetic", "wudi"], tmp_path / "all")
     assert not (tmp_path / "all").exists()
+
+
+@pytest.fixture
+def solved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for every matrix that is solved; all are dear enough to be kept."""
+    found: list[int] = []
+    solve = interference.solve
+
+    def counted(*args: Any, **settings: Any) -> Any:
+        found.append(1)
+        return solve(*args, **settings)
+
+    monkeypatch.setattr(interference, "solve", counted)
+    monkeypatch.setattr(calibrate, "AGAIN", 0)
+    return found
+
+
+def test_every_matrix_is_solved_once_and_after_a_kill_only_what_was_not(
+    tiny: Sources, tmp_path: Path, solved: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny.recipe("wudi_auto", run=ONE_BY_ONE)
+    merge(recipe, tmp_path / "out")
+    once = len(solved)
+    with pytest.raises(Killed):
+        merge(recipe, tmp_path / "killed", watch=KillInMap())
+    assert (tmp_path / ".killed.agentmerge" / DRAFTS).exists()
+    merge(recipe, tmp_path / "killed")
+    assert len(solved) == 2 * once
+    assert not list(tmp_path.rglob(DRAFTS))
+    monkeypatch.setattr(calibrate, "AGAIN", 1e9)
+    merge(recipe, tmp_path / "twice")
+    assert len(solved) == 4 * once
+    for other in ("killed", "twice"):
+        assert_same_tensors(read_checkpoint(tmp_path / other), read_checkpoint(tmp_path / "out"))
+
+
+def test_drafts_that_are_gone_or_damaged_are_solved_again(tiny: Sources, tmp_path: Path, solved: list[int]) -> None:
+    recipe = tiny.recipe("wudi_auto", run=ONE_BY_ONE)
+    merge(recipe, tmp_path / "out")
+    for name in ("gone", "damaged"):
+        with pytest.raises(Killed):
+            merge(recipe, tmp_path / name, watch=KillInMap(1))
+        drafts = tmp_path / f".{name}.agentmerge" / DRAFTS
+        if name == "gone":
+            drafts.unlink()
+        else:
+            drafts.write_bytes(bytes(255 - byte for byte in drafts.read_bytes()))
+        before = len(solved)
+        merge(recipe, tmp_path / name)
+        assert len(solved) > before
+        assert_same_tensors(read_checkpoint(tmp_path / name), read_checkpoint(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("swept", ["then.then.ridge", "density"])
+def test_a_sweep_keeps_what_each_of_its_merges_solved_apart(
+    tiny: Sources, tmp_path: Path, solved: list[int], monkeypatch: pytest.MonkeyPatch, swept: str
+) -> None:
+    """Settings of the inner method, and draws around it."""
+    inner = {"name": "calibrate", "then": {"name": "wudi", "solver": "exact"}}
+    recipe, values = tiny.recipe({"name": "dare", "density": 0.7, "then": inner}), [0.1, 0.5]
+    sweep(recipe, swept, values, tmp_path / "kept")
+    monkeypatch.setattr(calibrate, "AGAIN", 1e9)
+    once = len(solved)
+    sweep(recipe, swept, values, tmp_path / "again")
+    assert len(solved) == 3 * once
+    for value in values:
+        kept, again = (read_checkpoint(tmp_path / name / f"{swept}={value}") for name in ("kept", "again"))
+        assert_same_tensors(kept, again)

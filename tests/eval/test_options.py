@@ -65,3 +65,17 @@ def test_an_engine_that_is_not_installed_is_told_at_the_first_request(kind, tmp_
     generator = make_generator(str(tmp_path), Options.of(generator=kind))
     with pytest.raises(EvalError, match=f"{kind} is not installed"):
         _ = generator.engine
+
+
+def test_a_plan_counts_by_the_models_tokenizer_where_there_is_one(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="it comes with the extra eval")
+    from agentmerge.eval.plan import plan_all
+
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[U]": 0}, "[U]"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    words.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "p.jsonl").write_text('{"prompt": "one two three", "answer": ""}\n' * 2)
+    jobs = make_jobs("jsonl", "paper", [f"jsonl.file={tmp_path}/p.jsonl", "jsonl.samples=2"], Given())
+    counted, guessed = plan_all(jobs, str(tmp_path))["jsonl"], plan_all(jobs, None)["jsonl"]
+    assert (counted.requests, counted.prompt_tokens, counted.counted) == (2, 6, True)
+    assert (guessed.prompt_tokens, guessed.counted) == (2 * 13 // 4, False)

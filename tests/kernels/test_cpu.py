@@ -339,20 +339,20 @@ def test_the_kernels_work_where_no_cache_can_be_written(tmp_path: Path) -> None:
     blocked.write_text("no folder")
     program = (
         "import numba.core.caching as c; c.CacheImpl._locator_classes = [c.UserProvidedCacheLocator]\n"
-        "from agentmerge.kernels.cpu.loops.count import count\n"
-        "print(count.load().stats.cache_path)"
+        "from agentmerge.kernels.cpu.loops.restore import restore\n"
+        "print(restore.load().stats.cache_path)"
     )
     assert _run(program).strip() == "None"
-    assert _run("from agentmerge.kernels import cpu; cpu.load('count')", NUMBA_CACHE_DIR=str(blocked / "x")) == ""
+    assert _run("from agentmerge.kernels import cpu; cpu.load('restore')", NUMBA_CACHE_DIR=str(blocked / "x")) == ""
 
 
 def test_a_second_process_loads_every_loop_from_the_cache(tmp_path: Path) -> None:
     """The template's copies too: two formulas, and the loop that reads, whose file lies elsewhere."""
     program = (
         "from agentmerge.files import pread\n"
-        "from agentmerge.kernels.cpu.loops import count\n"
-        "from agentmerge.kernels.cpu.loops.formulas import given, linear\n"
-        "loops = [pread.read, count.integrity, given.merge, linear.merge]\n"
+        "from agentmerge.kernels.cpu.loops import restore\n"
+        "from agentmerge.kernels.cpu.loops.formulas import fisher, given\n"
+        "loops = [pread.read, restore.restore, fisher.merge, given.merge]\n"
         "print(*(sum(loop.load().stats.cache_hits.values()) for loop in loops))"
     )
     assert _run(program, NUMBA_CACHE_DIR=str(tmp_path)).split() == ["0"] * 4

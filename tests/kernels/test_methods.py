@@ -198,7 +198,7 @@ def test_up_to_64_agents_are_merged(config: dict[str, Any], agents: int) -> None
         assert_kernels_fit(Case(wrapped(wrappers, config, stack.names[0]), stack), Cast("BF16"))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(cases(), st.sampled_from(FLOATS), st.sampled_from(["nearest", "stochastic"]))
 def test_every_kernel_equals_its_definition(case: Case, dtype: str, rounding: Any) -> None:
     assert_kernels_fit(case, Cast(dtype, rounding, seed=3))
@@ -253,7 +253,7 @@ def test_kernels_of_parts_come_one_after_another_and_a_missing_one_is_an_error()
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 @given(cases())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_has_no_kernel_is_cast_and_counted_by_one(dtype: str, rounding: Any, case: Case) -> None:
     cast, stack, survey = Cast(dtype, rounding, seed=3), case.stack, Survey()
     with definitions():

@@ -9,6 +9,7 @@ import pytest
 
 from agentmerge import Recipe, merge, probe
 from agentmerge.errors import DataError, RecipeError
+from agentmerge.methods import calibrate, interference
 from agentmerge.methods.base import before_merging
 from agentmerge.methods.calibrate import Calibrate
 from agentmerge.methods.ram import Ram
@@ -72,6 +73,66 @@ def test_the_mean_retention_of_the_float32_output_is_the_target(
         key: value for key, value in plain.learned.items() if key != "retention"
     }
     assert not any("output cast left" in warning for warning in record.warnings)
+
+
+@pytest.mark.parametrize("inner", ["ram", {"name": "wudi", "solver": "exact"}], ids=str)
+def test_one_factor_per_matrix_brings_each_tensor_to_the_target(
+    inputs: Path, tmp_path: Path, golden_recipe: Any, inner: Any
+) -> None:
+    """Whole matrices, and all that is merged in blocks; the same bytes for any workers and blocks."""
+    recipe = golden_recipe(inputs, {"name": "calibrate", "per": "matrix", "retention": 1.1, "then": inner})
+    record = merge(recipe, tmp_path / "out")
+    merge({**recipe, "run": {"workers": 3, "block_size": 4096}}, tmp_path / "other")
+    base, found, *agents = (
+        read_checkpoint(path) for path in (inputs / "base", tmp_path / "out", *(inputs / name for name in AGENTS))
+    )
+    for name, values in read_checkpoint(tmp_path / "other").items():
+        assert_same_bits(values, found[name], name)
+        kept = [
+            retention(base[name].astype("f8"), values, agent[name])
+            for agent in agents
+            if (agent[name].astype("f8") != base[name].astype("f8")).any()
+        ]
+        if kept:
+            assert np.mean(kept) == pytest.approx(1.1, abs=1e-4), name
+    assert set(record.learned["retention"]) == {"stored"}
+    assert record.learned["calibration_scale"] is None
+
+
+def test_one_factor_per_matrix_is_one_for_every_expert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each as if it were a tensor of its own, solved once."""
+    rng, name = np.random.default_rng(0), "model.layers.0.mlp.experts.up_proj.weight"
+    base = rng.standard_normal((5, 24, 40)).astype(np.float32)
+    agents = {n: base + 1e-3 * rng.standard_normal(base.shape).astype(np.float32) for n in "abc"}
+    agents["b"][2], agents["c"][2:4] = base[2], base[2:4]
+    solved: list[int] = []
+    solve = interference.solve
+    monkeypatch.setattr(interference, "solve", lambda *a, **k: solved.append(1) or solve(*a, **k))
+    monkeypatch.setattr(calibrate, "AGAIN", 0)
+    method = {"name": "calibrate", "per": "matrix", "then": {"name": "wudi", "solver": "exact", "device": "cpu"}}
+
+    def merged(folder: str, tensors: dict[str, Array], theirs: dict[str, dict[str, Array]]) -> dict[str, Array]:
+        write_checkpoint(tmp_path / folder / "base", tensors)
+        for agent, values in theirs.items():
+            write_checkpoint(tmp_path / folder / agent, values)
+        recipe = {
+            "base": str(tmp_path / folder / "base"),
+            "agents": {agent: str(tmp_path / folder / agent) for agent in theirs},
+            "method": method,
+        }
+        merge(recipe, tmp_path / folder / "out")
+        return read_checkpoint(tmp_path / folder / "out")
+
+    together = merged("stack", {name: base}, {n: {name: values} for n, values in agents.items()})[name]
+    assert len(solved) == 4
+    singly = [f"model.layers.{i}.mlp.up_proj.weight" for i in range(5)]
+    apart = merged(
+        "apart",
+        dict(zip(singly, base, strict=True)),
+        {n: dict(zip(singly, values, strict=True)) for n, values in agents.items()},
+    )
+    for i, key in enumerate(singly):
+        assert_same_bits(together[i], apart[key], key)
 
 
 # by hand
@@ -236,6 +297,7 @@ def test_a_saved_survey_goes_on_to_the_same_bytes(tiny: Sources, tmp_path: Path)
 def test_the_contract_is_kept_around_any_method(inner: Any) -> None:
     """That agents equal to the base give the base is part of it: there is no retention, so nothing is scaled."""
     assert_contract(Calibrate(retention=1.1, then=resolve_method(inner)), weights=(0.5, 1.0, 1.7))
+    assert_contract(Calibrate(retention=1.1, per="matrix", then=resolve_method(inner)))
 
 
 def test_tensors_of_several_blocks_are_summed_in_one_order(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Literal
@@ -233,6 +235,17 @@ def test_a_method_of_an_installed_package_works_from_a_recipe(site: Path, tiny: 
     assert_same_bits(read_checkpoint(tmp_path / "out")[name], expected, name)
     with pytest.raises(RecipeError, match=r"method\.sahre: unknown field\. Did you mean 'share'\?"):
         Recipe.parse(tiny.recipe({"name": "median", "sahre": 1}))
+
+
+def test_a_package_that_is_installed_while_we_run_is_found_and_one_that_goes_is_forgotten(site: Path) -> None:
+    os.utime(site, (0, 0))  # so that the clock's tick hides no change
+    assert "median" not in known_methods()
+    install(site, PLUGIN, "fake_plugin:Median")
+    assert known_methods()["median"].__name__ == "Median"
+    shutil.rmtree(site / "fake_plugin-1.0.dist-info")
+    importlib.invalidate_caches()
+    os.utime(site, (1, 1))
+    assert "median" not in known_methods()
 
 
 def test_a_method_of_an_installed_package_keeps_the_contract(site: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from agentmerge import kernels
 from agentmerge.methods import sparse
 from agentmerge.methods.arrays import Arrays
-from agentmerge.methods.interference import solve
+from agentmerge.methods.interference import Held, solve
 from agentmerge.testing import assert_same_bits
 
 
@@ -33,11 +33,10 @@ def test_the_loops_equal_the_definitions(
 
 
 def test_sparse_task_vectors_give_what_dense_products_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse, "available_cpus", lambda: 1)
     taus = [matrix((90, 40), density, seed) for seed, density in enumerate((0.01, 0.02, 0.4))]
-    found = solve(taus, ridge=0.01, form="input", arrays=Arrays())
+    found = solve(Held(taus), ridge=0.01, form="input", arrays=Arrays())
     monkeypatch.setattr(sparse, "is_sparse", lambda matrix: False)
-    dense = solve(taus, ridge=0.01, form="input", arrays=Arrays())
+    dense = solve(Held(taus), ridge=0.01, form="input", arrays=Arrays())
     assert np.linalg.norm(found - dense) < 1e-12 * np.linalg.norm(dense)
 
 

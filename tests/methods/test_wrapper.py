@@ -152,6 +152,9 @@ SETTINGS = {"dare": ("density", 0.7), "calibrate": ("retention", 0.8)}
 NESTINGS = ["dare", "calibrate", "dare calibrate", "calibrate dare", "dare dare", "calibrate calibrate"]
 NESTINGS += ["dare calibrate dare", "calibrate dare calibrate"]
 INNER = sorted(known_methods().keys() - SETTINGS.keys())
+ALIKE = {"ram", "ram_plus_soft", "task_arithmetic", "wudi_auto"}
+"""Others of their class but for a setting are tried within more than one wrapper."""
+NESTED = [(nesting, inner) for nesting in NESTINGS for inner in INNER if " " not in nesting or inner not in ALIKE]
 
 
 def nested(nesting: str, inner: str) -> dict[str, Any]:
@@ -186,8 +189,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("inner", INNER)
-@pytest.mark.parametrize("nesting", NESTINGS)
+@pytest.mark.parametrize(("nesting", "inner"), NESTED)
 def test_any_nesting_merges_alone_from_a_survey_and_in_a_sweep(
     measured: dict[str, Any], tmp_path: Path, nesting: str, inner: str
 ) -> None:

@@ -211,8 +211,8 @@ from agentmerge.importance.run import Options, measure
 
 class Watch:
     left = int(sys.argv[4])
-    def begin(self, phase, total): pass
-    def advance(self, n):
+    def begin(self, phase, total, **_): pass
+    def advance(self, n, **_):
         self.left -= 1
         if self.left < 0:
             os._exit(9)
@@ -241,10 +241,10 @@ class Count:
 
     calls = 0
 
-    def begin(self, phase, total):
+    def begin(self, phase, total, **_):
         pass
 
-    def advance(self, n):
+    def advance(self, n, **_):
         self.calls += 1
 
 
@@ -254,10 +254,10 @@ class Stopped:
     def __init__(self, after):
         self.left = after
 
-    def begin(self, phase, total):
+    def begin(self, phase, total, **_):
         pass
 
-    def advance(self, n):
+    def advance(self, n, **_):
         self.left -= 1
         if self.left < 0:
             raise KeyboardInterrupt

@@ -23,10 +23,11 @@ COMMANDS = {
     "eval doctor": "Say which benchmarks can run here, and how to get what is missing.",
     "eval compare": "Set evaluations side by side: tables, differences that are more than noise, and a verdict.",
     "eval fetch": "Fetch the data of a benchmark from the hub into a folder.",
+    "eval convert-mbpp": "Turn MBPP's functions into programs that read and print, for the suite code.",
     "convert": "Turn a mergekit configuration into a recipe, and say what has no equal here.",
 }
 """Every command and the first line of its docstring; it is the function of its name in the module of its name, with _
-between two words."""
+between words."""
 
 
 def main() -> None:

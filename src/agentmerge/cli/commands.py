@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def function_of(command: str) -> Callable[..., None]:
     """The function of a command; its module is imported now."""
-    name = command.replace(" ", "_")
+    name = command.replace(" ", "_").replace("-", "_")
     function: Callable[..., None] = getattr(import_module(f"agentmerge.cli.{name}"), name)
     return function
 

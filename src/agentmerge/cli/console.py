@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,15 +14,14 @@ from pydantic_core import to_json
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    DownloadColumn,
     Progress,
     TextColumn,
     TimeRemainingColumn,
-    TransferSpeedColumn,
 )
 
 from agentmerge.cli.process import Stopped
 from agentmerge.cli.sizes import format_size
+from agentmerge.values import format_flop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,8 +34,41 @@ PIPE = 100
 """Characters of a line where nobody says how many there are, as in a pipe."""
 
 
+@dataclass
+class Amount:
+    """How far a phase is: in bytes, and in matrices and FLOP where it computes at length."""
+
+    phase: str
+    total: int
+    matrices: int = 0
+    flop: float = 0.0
+    begun: float = field(default_factory=lambda: monotonic())
+    done: int = 0
+    done_matrices: int = 0
+    done_flop: float = 0.0
+
+    def advance(self, nbytes: int, matrices: int, flop: float) -> None:
+        """So much more is done."""
+        self.done += nbytes
+        self.done_matrices += matrices
+        self.done_flop += flop
+
+    @property
+    def share(self) -> float:
+        """Of the phase, 0 to 1: of what takes its time."""
+        return self.done_flop / self.flop if self.flop else self.done / max(self.total, 1)
+
+    def text(self, now: float) -> str:
+        """In words, with the speed at this time."""
+        read = f"{format_size(self.done)} of {format_size(self.total)}"
+        if self.flop:
+            computed = f"{format_flop(self.done_flop)} of {format_flop(self.flop)}"
+            return f"{self.done_matrices:,} of {self.matrices:,} matrices, {computed}, {read}"
+        return f"{read}, {format_size(int(self.done / max(now - self.begun, 1e-9)))}/s"
+
+
 class Bar:
-    """Progress in bytes, with bytes/s and time left, on a terminal's stderr; silent elsewhere.
+    """Progress with its speed and the time left, on a terminal's stderr; silent elsewhere.
 
     A terminal that is to show no colours, or that knows no cursor codes, gets a line now and then in place of a bar.
     """
@@ -45,8 +78,7 @@ class Bar:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
+            TextColumn("{task.fields[amount]}"),
             TimeRemainingColumn(),
         )
         shown, plain = console.is_terminal and not quiet, console.no_color or console.is_dumb_terminal
@@ -54,21 +86,23 @@ class Bar:
         self._lines = Lines() if shown and plain else None
         self._task: Any = None
 
-    def begin(self, phase: str, total: int) -> None:
-        """A pass begins over `total` bytes."""
+    def begin(self, phase: str, total: int, *, matrices: int = 0, flop: float = 0.0) -> None:
+        """A phase begins; see Watch.begin."""
+        self._amount = Amount(phase, total, matrices, flop)
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            self._task = self._bar.add_task(phase, total=total)
+            self._task = self._bar.add_task(phase, total=1.0, amount="")
         if self._lines is not None:
-            self._lines.begin(phase, total)
+            self._lines.begin(phase, total, matrices=matrices, flop=flop)
 
-    def advance(self, nbytes: int) -> None:
-        """So many more bytes are done."""
+    def advance(self, nbytes: int, *, matrices: int = 0, flop: float = 0.0) -> None:
+        """So much more is done."""
         if self._bar is not None:
-            self._bar.update(self._task, advance=nbytes)
+            self._amount.advance(nbytes, matrices, flop)
+            self._bar.update(self._task, completed=self._amount.share, amount=self._amount.text(monotonic()))
         if self._lines is not None:
-            self._lines.advance(nbytes)
+            self._lines.advance(nbytes, matrices=matrices, flop=flop)
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -81,21 +115,20 @@ class Bar:
 
 
 class Lines:
-    """Progress in bytes as plain lines on stderr, one every ten seconds."""
+    """Progress as plain lines on stderr, one every ten seconds."""
 
-    def begin(self, phase: str, total: int) -> None:
-        """A pass begins over `total` bytes."""
-        self._phase, self._total, self._done = phase, total, 0
-        self._begun = self._told = monotonic()
+    def begin(self, phase: str, total: int, *, matrices: int = 0, flop: float = 0.0) -> None:
+        """A phase begins; see Watch.begin."""
+        self._amount = Amount(phase, total, matrices, flop)
+        self._told = self._amount.begun
 
-    def advance(self, nbytes: int) -> None:
-        """So many more bytes are done."""
-        self._done, now = self._done + nbytes, monotonic()
+    def advance(self, nbytes: int, *, matrices: int = 0, flop: float = 0.0) -> None:
+        """So much more is done."""
+        self._amount.advance(nbytes, matrices, flop)
+        now = monotonic()
         if now - self._told >= EVERY:
             self._told = now
-            done, total = format_size(self._done), format_size(self._total)
-            speed = format_size(int(self._done / (now - self._begun)))
-            typer.echo(f"{self._phase}: {self._done / max(self._total, 1):.0%}, {done} of {total}, {speed}/s", err=True)
+            typer.echo(f"{self._amount.phase}: {self._amount.share:.0%}, {self._amount.text(now)}", err=True)
 
 
 @contextmanager

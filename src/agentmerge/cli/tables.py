@@ -119,6 +119,7 @@ def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
         "elements": plan.elements,
         "read_bytes": estimate.input_bytes(plan),
         "write_bytes": estimate.output_bytes(plan),
+        "draft_bytes": sum(slot.nbytes for slot in estimate.drafts_of([plan]).values()),
         "shards": len(plan.layout.shards),
         "free_bytes": free_bytes(out),
         "memory_bytes": estimate.memory_bytes(plan),
@@ -140,12 +141,18 @@ def plan_summary(plan: Plan, out: Path) -> str:
         f"tensors {tensors['merged']} merged ({facts['elements']:,} elements), {tensors['copied']} copied{tied}",
         f"read    {format_size(facts['read_bytes'])} per pass",
         f"write   {write} in {_count(shards, 'file')} to {out}",
-        f"disk    {write} needed, {format_size(facts['free_bytes'])} free",
+        f"disk    {_needed(facts)} needed, {format_size(facts['free_bytes'])} free",
         f"memory  about {format_size(facts['memory_bytes'])} with {facts['workers']} workers and blocks of "
         f"{format_size(facts['block_size'])}",
         *([f"cost    {cost}"] if (cost := estimate.cost_line(plan)) else []),
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _needed(facts: Mapping[str, Any]) -> str:
+    """Disk space, and what of it is given back at the end."""
+    needed, drafts = format_size(facts["write_bytes"] + facts["draft_bytes"]), facts["draft_bytes"]
+    return f"{needed} ({format_size(drafts)} of it while the merge runs)" if drafts else needed
 
 
 def methods_table(methods: Mapping[str, MergeMethod]) -> Table:

@@ -67,7 +67,7 @@ def varied(plan: Plan, recipe: Recipe) -> Plan:
     if recipe.method.reads != plan.recipe.method.reads:
         raise RecipeError("method: all recipes of one pass must read the same, weights alone or importance too.")
     other = plan_of(recipe, plan.family, plan.importance)
-    if [job.whole for job in other.jobs] != [job.whole for job in plan.jobs]:
+    if [job.step for job in other.jobs] != [job.step for job in plan.jobs]:
         raise RecipeError(
             "method: all recipes of one pass must see the same tensors whole, found one that sees others in blocks",
             todo="Merge them one by one.",

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from agentmerge.errors import RecipeError
+from agentmerge.files.drafts import Slot
 from agentmerge.machine import available_cpus
 from agentmerge.methods.arrays import speed
-from agentmerge.tensors import DTYPES, LEAF, Block
+from agentmerge.tensors import DTYPES, Block
+from agentmerge.values import format_flop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agentmerge.engine.plan import Job, Plan
     from agentmerge.methods.base import Precision
+    from agentmerge.tensors import TensorSpec
 
 BLOCK_SIZES = 1 << 20, 8 << 20
 """Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
 BUFFERS = 1 << 30
 """Bytes that the blocks of all workers may take together before smaller ones are chosen, down to the least."""
 MOST_WORKERS = 16
+"""That read and write; what computes takes every processor."""
 RESIDENT = 170_000_000
 """Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
 LIMIT = 600.0
 """Seconds of arithmetic that are not started unasked."""
+SLOW = {"cpu": 1e10, "cuda": 5e11}
+"""FLOP per second that any machine reaches: what is quick at that needs no measuring before it is started."""
 MOMENT = 1e11
 """FLOP that take a moment on any machine: no second is spent on measuring how long."""
 
@@ -31,7 +38,10 @@ MOMENT = 1e11
 def workers(plan: Plan) -> int:
     """Threads."""
     wanted = plan.recipe.run.workers
-    return min(available_cpus(), MOST_WORKERS) if wanted == "auto" else wanted
+    if wanted != "auto":
+        return wanted
+    computing = any(job.work.flop and job.work.device == "cpu" for job in plan.merged)
+    return available_cpus() if computing else min(available_cpus(), MOST_WORKERS)
 
 
 def block_size(plan: Plan) -> int:
@@ -45,19 +55,17 @@ def block_size(plan: Plan) -> int:
 
 
 def blocks(job: Job, size: int, start: int = 0, stop: int | None = None) -> Iterator[Block]:
-    """The blocks of elements [start, stop) of a job's tensor, every inner edge a multiple of LEAF.
+    """The blocks of elements [start, stop) of a job's tensor, every inner edge a multiple of the job's step.
 
     Args:
-        job: one whose method must see the tensor whole gets it whole.
+        job: one whose method must see whole matrices gets them whole.
         size: bytes of the base in one block.
         start: of the elements.
         stop: of the elements; None is the tensor's end.
     """
     stop = job.tensor.elements if stop is None else stop
-    step = max(size // DTYPES[job.tensor.dtype].itemsize // LEAF, 1) * LEAF
-    if job.whole:
-        start, step = 0, job.tensor.elements
-    for edge in range(start, stop, max(step, 1)):
+    step = max(size // DTYPES[job.tensor.dtype].itemsize // job.step, 1) * job.step
+    for edge in range(start - start % job.step, stop, step):
         yield Block(job.tensor, edge, min(edge + step, stop))
 
 
@@ -71,26 +79,32 @@ def output_bytes(plan: Plan) -> int:
     return plan.layout.file_bytes
 
 
+def drafts_of(plans: Iterable[Plan]) -> dict[str, Slot]:
+    """What folds keep for the last pass of these plans, in the order of their tensors."""
+    dear = [job for plan in plans for job in plan.merged if job.work.draft]
+    return {f"{job.work.draft} {job.name}": _slot(job.tensor) for job in dear}
+
+
+def _slot(tensor: TensorSpec) -> Slot:
+    return Slot(tensor.elements, max(tensor.elements // prod(tensor.shape[-2:]), 1))
+
+
 def memory_bytes(plan: Plan) -> int:
     """Resident memory to expect: each worker's largest block, and once the largest of what is done alone."""
     row, size = _row_bytes(plan), block_size(plan)
-    alone = [
-        (job.tensor.elements * _width(job, row) + job.work.bytes) * min(1 / job.work.share, workers(plan))
-        for job in plan.jobs
-        if job.work.share
-    ]
-    shared = [
-        block.elements * _width(job, row) + job.work.bytes
-        for job in plan.jobs
-        if not job.work.share
-        for block in blocks(job, size)
-    ]
-    return RESIDENT + workers(plan) * max(shared, default=0) + int(max(alone, default=0))
+    alone, shared = [0.0], [0]
+    for job in plan.jobs:
+        taken = max((block.elements for block in blocks(job, size)), default=0) * _width(job, row) + job.work.bytes
+        if job.work.share:
+            alone.append(taken * min(1 / job.work.share, workers(plan)))
+        else:
+            shared.append(taken)
+    return RESIDENT + workers(plan) * max(shared) + int(max(alone))
 
 
 def _width(job: Job, row: int) -> int:
-    """Bytes of an element: of a whole tensor, its result before the cast besides."""
-    return row + 4 * job.whole
+    """Bytes of an element: of what is merged whole, its result before the cast besides."""
+    return row + 4 * (job.work.reach != "element")
 
 
 def _row_bytes(plan: Plan) -> int:
@@ -103,7 +117,7 @@ def _row_bytes(plan: Plan) -> int:
 def check_cost(plan: Plan) -> None:
     """Raise RecipeError for work that this machine can't do, or that takes long unless that is allowed."""
     costs = _costs(plan)
-    if plan.recipe.run.allow_slow:
+    if plan.recipe.run.allow_slow or all(flop < LIMIT * SLOW[device] for (device, _), flop in costs.items()):
         return
     if (seconds := _seconds(costs)) > LIMIT:
         raise RecipeError(
@@ -125,14 +139,6 @@ def cost_line(plan: Plan) -> str:
     return f"{format_flop(sum(costs.values()))} on {where}, {time}{wanted}"
 
 
-def format_flop(flop: float) -> str:
-    """In the largest fitting unit: "31.4 PFLOP"."""
-    for unit, size in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
-        if flop >= size:
-            return f"{flop / size:.1f} {unit}"
-    return f"{flop / 1e6:.1f} MFLOP"
-
-
 def _costs(plan: Plan) -> dict[tuple[str, Precision], float]:
     """FLOP by device and precision; RecipeError for work that this machine can't do."""
     found: dict[tuple[str, Precision], float] = {}
@@ -141,7 +147,8 @@ def _costs(plan: Plan) -> dict[tuple[str, Precision], float]:
         if work.problem is not None:
             raise RecipeError(work.problem)
         if work.flop:
-            found[work.device, work.precision] = found.get((work.device, work.precision), 0.0) + work.flop
+            kind = work.device, work.precision
+            found[kind] = found.get(kind, 0.0) + work.times * work.flop
     return found
 
 

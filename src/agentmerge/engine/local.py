@@ -31,6 +31,10 @@ MANY, PAUSE = 64, 0.002
 take the interpreter's lock from the workers all the time."""
 
 
+TINY = Fraction(1, 1 << 40)
+"""By how much n shares of 1 / n may come to more than 1 in binary numbers."""
+
+
 class LocalRunner:
     """Threads: reading, compiled kernels and writing all leave the interpreter's lock."""
 
@@ -46,11 +50,14 @@ class LocalRunner:
 
 
 class _Schedule:
-    """Units in their order, for several threads; of those that take a share of the machine, what it has room for."""
+    """Units in their order, for several threads; of those that take a share of the machine, what it has room for.
+
+    The dearest of these come first, so that no thread begins one when the others have nothing left to do.
+    """
 
     def __init__(self, units: Sequence[Unit], ahead: int) -> None:
         self._shared = deque(unit for unit in units if not unit.share)
-        self._alone = deque(unit for unit in units if unit.share)
+        self._alone = deque(sorted((unit for unit in units if unit.share), key=lambda unit: -unit.flop))
         self._ahead = ahead
         self._changed = threading.Condition()
         self._taken = Fraction(0)
@@ -72,7 +79,7 @@ class _Schedule:
             return unit, (self._shared[later] if later < len(self._shared) else None)
 
     def _fits(self) -> bool:
-        return self._taken + Fraction(self._alone[0].share) <= 1
+        return self._taken + Fraction(self._alone[0].share) <= 1 + TINY
 
     def finished(self, unit: Unit) -> None:
         """A unit is done: the next that needs all processors may begin."""

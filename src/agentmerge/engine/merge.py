@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agentmerge._version import __version__
 from agentmerge.engine.compiling import Compiling, kernels_for
 from agentmerge.engine.decisions import varied
-from agentmerge.engine.estimate import check_cost, input_bytes
+from agentmerge.engine.estimate import check_cost, drafts_of, input_bytes
 from agentmerge.engine.local import LocalRunner
 from agentmerge.engine.passes import Output, fold, last, nothing, probe
 from agentmerge.engine.preflight import check_output, planned, refuse_read
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from agentmerge.engine.runner import Runner
     from agentmerge.errors import Note
     from agentmerge.recipe import Recipe
+    from agentmerge.survey.statistic import Kept
 
 RUNNERS: Mapping[str, Callable[[], Runner]] = {"local": LocalRunner}
 """By the names that `run.runner` has for them."""
@@ -86,7 +87,8 @@ def merge_all(
         outputs = [Output(todo[out], writer) for out, writer in writers.items()]
         kernels.wait(watch)
         try:
-            merging = _Merging(outputs, beside, runner or RUNNERS[first.run.runner](), watch, started)
+            kept = next((writer.drafts for writer in writers.values()), None)
+            merging = _Merging(outputs, kept, beside, runner or RUNNERS[first.run.runner](), watch, started)
             records = merging.run(known) if outputs else []
             for (out, writer), record in zip(writers.items(), records, strict=True):
                 writer.finish({**files[out], RECORD: record.dump()})
@@ -102,9 +104,15 @@ class _Merging:
     """The passes of one merge, or of several that share their sources."""
 
     def __init__(
-        self, outputs: Sequence[Output], beside: Questions, runner: Runner, watch: Watch, started: float
+        self,
+        outputs: Sequence[Output],
+        kept: Kept | None,
+        beside: Questions,
+        runner: Runner,
+        watch: Watch,
+        started: float,
     ) -> None:
-        self._outputs, self._beside, self._runner, self._watch = outputs, beside, runner, watch
+        self._outputs, self._kept, self._beside, self._runner, self._watch = outputs, kept, beside, runner, watch
         self._plans = [output.plan for output in outputs]
         self._started = started
 
@@ -114,7 +122,7 @@ class _Merging:
         Args:
             known: answers of a saved survey.
         """
-        plan, survey, folds = self._plans[0], Survey(), 0
+        plan, survey, folds = self._plans[0], Survey(self._kept), 0
         survey.update(known)
         while (reading := fold(self._plans, survey, folds, self._outputs[0].sink, self._beside)) is not None:
             survey.update(*self._runner.run(plan, reading, survey, self._watch))
@@ -180,9 +188,10 @@ def _side_files(plan: Plan) -> dict[str, bytes]:
 def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> dict[Path, Writer]:
     """A writer for every output, or none: where one is refused, the space that others reserved is given back."""
     writers: dict[Path, Writer] = {}
+    drafts = drafts_of(todo.values())  # of all of them, in the first one's folder
     try:
         for out, plan in todo.items():
-            writer = Writer(out, plan.layout, _identity(plan), overwrite=overwrite)
+            writer = Writer(out, plan.layout, _identity(plan), overwrite=overwrite, drafts={} if writers else drafts)
             writers[out] = opened.enter_context(writer)
     except BaseException:
         for writer in writers.values():

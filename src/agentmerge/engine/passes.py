@@ -99,6 +99,12 @@ class Pass:
         asked = [question.share(job.tensor, len(job.agents)) for question in self.asked_of(job)]
         return max([*asked, *(work.share for work in works)])
 
+    def flop(self, job: Job) -> float:
+        """What a job computes at length in this pass; what a fold drafted is only read in the last one."""
+        asked = [question.flop(job.tensor, len(job.agents)) for question in self.asked_of(job)]
+        works = [output.plan.job(job.name).work for output in self.outputs if job.places]
+        return sum(asked) + sum(work.flop for work in works if not work.draft)
+
     @property
     def keepers(self) -> tuple[Keeper | None, ...]:
         """Who keeps what is finished: one per output, or one for the answers alone."""

@@ -6,11 +6,12 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.tokens import content_of
 from agentmerge.methods.base import Work
-from agentmerge.tensors import DTYPES, Cast, TensorSpec
+from agentmerge.tensors import DTYPES, LEAF, Cast, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,9 +75,12 @@ class Job:
     """What a comparison asks of its stack."""
 
     @property
-    def whole(self) -> bool:
-        """Whether the method must see the tensor whole."""
-        return self.work.reach == "tensor"
+    def step(self) -> int:
+        """Elements of which every block but a tensor's last has a multiple: leaves, whole matrices, or all."""
+        if self.work.reach == "element":
+            return LEAF
+        shape = self.tensor.shape if self.work.reach == "tensor" else self.tensor.shape[-2:]
+        return lcm(prod(shape), LEAF) or LEAF
 
     def bytes_read(self, elements: int) -> int:
         """Bytes that so many elements take in all the rows."""

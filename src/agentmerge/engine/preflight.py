@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agentmerge.alike.chain import importance_alike, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
-from agentmerge.engine.estimate import check_cost
+from agentmerge.engine.estimate import check_cost, drafts_of
 from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role, SourceError, Where
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
@@ -17,6 +17,7 @@ from agentmerge.files.writer import missing_bytes
 from agentmerge.frozen import Frozen, Record
 from agentmerge.sidefiles.copied import left_behind, listed
 from agentmerge.sources.beside import is_tokenizer
+from agentmerge.sources.hub import local_path
 from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def check_output(plan: Plan, out: Path, *, overwrite: bool = False) -> None:
     """
     refuse_read(plan, out)
     place = Destination(out).checked(overwrite=overwrite)
-    place.check_space(missing_bytes(place.folder, plan.layout))
+    place.check_space(missing_bytes(place.folder, plan.layout, drafts_of([plan])))
 
 
 def refuse_read(plan: Plan, out: Path) -> None:
@@ -227,19 +228,27 @@ def reads_of(plan: Plan) -> Protected:
 def named_in(recipe: Recipe) -> Protected:
     """The files and folders that a recipe names, its own file included."""
     read = Protected()
-    named = [(recipe.run.survey, "the saved survey"), (recipe.file, "the recipe"), (recipe.base, "the source of base")]
+    files = [(recipe.run.survey, "the saved survey"), (recipe.file, "the recipe")]
+    sources = [(recipe.base, "the source of base")]
     for name, agent in recipe.agents.items():
-        named += [(agent.source, f"the source of agent '{name}'"), (agent.importance, f"the importance of '{name}'")]
-    for path, what in ((Path(path), what) for path, what in named if path):
+        sources += [(agent.source, f"the source of agent '{name}'")]
+        sources += [(agent.importance or "", f"the importance of '{name}'")]
+    named = [(Path(path), what) for path, what in files if path]
+    for path, what in (*named, *((local_path(text), what) for text, what in sources if text)):
         with suppress(OSError):  # no path of this system, such as an id
-            if path.is_dir():
-                read.add_folder(path, what)
-            elif path.exists():
-                read.add_file(path, what)
-                for beside in path.parent.iterdir() if path.suffix == ".safetensors" else ():
-                    if beside.name == "config.json" or is_tokenizer(beside.name):
-                        read.add_file(beside, what)
+            _protect(read, path, what)
     return read
+
+
+def _protect(read: Protected, path: Path, what: str) -> None:
+    """A folder; or a file, and with one of weights the config and tokenizer beside it."""
+    if path.is_dir():
+        read.add_folder(path, what)
+    elif path.exists():
+        read.add_file(path, what)
+        for beside in path.parent.iterdir() if path.suffix == ".safetensors" else ():
+            if beside.name == "config.json" or is_tokenizer(beside.name):
+                read.add_file(beside, what)
 
 
 def refuse_same_source(sources: Mapping[str, Source]) -> None:

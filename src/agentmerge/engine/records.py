@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Any
@@ -61,8 +62,7 @@ def record_of(plan: Plan, survey: Survey, after: Survey, notes: Sequence[Note], 
     ]
     return MergeRecord(
         recipe=plan.recipe.dump(),
-        versions={"agentmerge": __version__, "python": python_version()}
-        | {name: version(name) for name in ("numpy", "numba", "ml-dtypes")},
+        versions=dict(_versions()),
         sources=plan.identities(),
         survey=summary_of(plan, survey),
         rounding={
@@ -76,6 +76,13 @@ def record_of(plan: Plan, survey: Survey, after: Survey, notes: Sequence[Note], 
         warnings=list(map(str, (*plan.notes, *notes, *_copied_notes(plan, after), *told.notes))),
         timing=timing,
     )
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Of what may matter to the bytes, as this process loaded it."""
+    packages = {name: version(name) for name in ("numpy", "numba", "ml-dtypes")}
+    return {"agentmerge": __version__, "python": python_version(), **packages}
 
 
 def _all_rounding(plan: Plan, after: Survey) -> RoundingCounts:

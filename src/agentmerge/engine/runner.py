@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from math import prod
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -60,6 +61,13 @@ class Unit:
     lacking: tuple[int, ...]
     share: float
     """What it takes of the machine: units that take some are in work as long as that is 1 in all."""
+    flop: float = 0.0
+    """Of what it computes at length; 0 where reading takes longer."""
+
+    @property
+    def matrices(self) -> int:
+        """That are computed at length."""
+        return self.block.elements // prod(self.block.tensor.shape[-2:]) if self.flop else 0
 
     @property
     def nbytes(self) -> int:
@@ -80,13 +88,15 @@ class Progress:
         size = block_size(plan)
         self.units = [unit for job in pass_.jobs for unit in self._left(job, size)]
         self._committed = time.monotonic()
-        watch.begin(pass_.name, sum(unit.nbytes for unit in self.units))
+        matrices, flop = (sum(getattr(unit, name) for unit in self.units) for name in ("matrices", "flop"))
+        watch.begin(pass_.name, sum(unit.nbytes for unit in self.units), matrices=matrices, flop=flop)
 
     def _left(self, job: Job, size: int) -> Iterator[Unit]:
-        done, share = [ledger.done(job.name) for ledger in self._ledgers], self._pass.share(job)
+        done = [ledger.done(job.name) for ledger in self._ledgers]
+        share, flop = self._pass.share(job), self._pass.flop(job) / max(job.tensor.elements, 1)
         for start, stop, lacking in gaps(done, job.tensor.elements):
             for block in blocks(job, size, start, stop):
-                yield Unit(job, block, lacking, share)
+                yield Unit(job, block, lacking, share, flop * block.elements)
 
     def collect(
         self, finished: Iterable[tuple[Unit, list[Answers] | BaseException]], stop: Callable[[], None] | None = None
@@ -129,7 +139,7 @@ class Progress:
                 self._ledgers[k].add(unit.job.name, unit.block, found)
         except MergeError as error:
             return error
-        self._watch.advance(unit.nbytes)
+        self._watch.advance(unit.nbytes, matrices=unit.matrices, flop=unit.flop)
         return None
 
     def _commit(self) -> None:

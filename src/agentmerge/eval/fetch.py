@@ -49,7 +49,7 @@ def fetch(suite: str, given: Given, *, overwrite: bool = False) -> list[DataFile
 
 def _fetch(need: Need, path: Path) -> None:
     assert need.hub is not None
-    part = path.with_name(f"{path.name}.part")
+    part = path.with_name(f"part-{path.name}")  # the end of a name tells JSON lines from a list
     try:
         if need.hub.file:
             shutil.copyfile(_file(need.hub), part)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import EvalError
 from agentmerge.eval.conversations import Round, converse_all
 from agentmerge.eval.request import Response
 from agentmerge.eval.suite import limited
-from agentmerge.eval.tokens import CHARACTERS, counter
+from agentmerge.eval.tokenizer import TextTokenizer
 from agentmerge.frozen import Record
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from agentmerge.eval.request import Request
     from agentmerge.eval.run import Job
 
+CHARACTERS = 4
+"""Of a token of English text, about."""
 NOTHING = Response("", finished=True, prompt_tokens=0, tokens=0)
 
 
@@ -50,7 +53,8 @@ def plan_all(jobs: Sequence[Job], tokenizer: str | None) -> dict[str, SuitePlan]
     problems = [problem for job in jobs for problem in job.suite.requires()]
     if problems:
         raise EvalError(*problems)
-    count = counter(tokenizer)
+    known = tokenizer is not None and not TextTokenizer.problems(tokenizer, "plan")
+    count = TextTokenizer(Path(str(tokenizer))).count if known else None
     return {job.suite.name: planned(job, count) for job in jobs}
 
 

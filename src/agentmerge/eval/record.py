@@ -53,6 +53,8 @@ class SuiteFacts(Record):
     data: list[DataFacts]
     items: int
     columns: dict[str, ColumnFacts]
+    scoring: dict[str, Any] = Field(default_factory=dict)
+    """What the suite found out while it scored, such as what kept programs in."""
     requests: int
     """Distinct ones."""
     tokens: Tokens

@@ -150,6 +150,7 @@ class _Run:
             seconds = answers.seconds
         write_lines(self.out / suite.name / OUTPUTS, _output_lines(suite.name, items, outputs))
         self.listener.scoring(suite.name, len(items))
+        suite.folder = self.out / suite.name
         cells = suite.score_all(items, outputs)
         save_scores(self.out, suite.name, items, cells)
         return SuiteFacts(
@@ -160,6 +161,7 @@ class _Run:
             data=[DataFacts(**vars(file)) for file in suite.data_files()],
             items=len(items),
             columns=_columns(suite, items, cells),
+            scoring=suite.scoring(),
             requests=len(self.asked),
             tokens=Tokens(prompt=self._tokens("prompt_tokens"), generated=self._tokens("tokens")),
             cut_off=sum(not response.finished for response in self.asked.values()),

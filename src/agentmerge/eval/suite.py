@@ -122,6 +122,8 @@ class Suite(ABC):
 
     settings: Any
     """Of that type."""
+    folder: Path | None = None
+    """Where it may keep what it finds out while it scores; the runner says."""
 
     def __init__(self, settings: Any, given: Given = Given()) -> None:
         self.settings = settings
@@ -180,6 +182,10 @@ class Suite(ABC):
 
     def versions(self) -> dict[str, str]:
         """The harnesses that it uses, by distribution."""
+        return {}
+
+    def scoring(self) -> dict[str, JSON]:
+        """What it found out while it scored, for the record."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""A model's own tokenizer: to encode requests as it reads them, and to count."""
+"""A model's own tokenizer as transformers has it: requests become the tokens that the model reads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from agentmerge.importance.quiet import quiet
 from agentmerge.machine import how_to_install
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from agentmerge.eval.request import Request
-
-CHARACTERS = 4
-"""Of a token of English text, about."""
 
 
 @cache
@@ -61,14 +57,3 @@ def encode(tokenizer: Any, request: Request) -> list[int]:
             todo="Give a model with a chat template, or a suite's setting that asks without one.",
         ) from None
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def counter(folder: Path | str | None) -> Callable[[str], int] | None:
-    """Counts tokens by a folder's tokenizer; None where there is none to count by."""
-    if folder is None:
-        return None
-    try:
-        tokenizer = load_tokenizer(str(folder))
-    except EvalError:
-        return None
-    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])

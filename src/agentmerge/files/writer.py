@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from agentmerge.files.drafts import DRAFTS, Drafts
 from agentmerge.files.journal import JOURNAL, Journal
 from agentmerge.files.os_errors import output_errors
 from agentmerge.files.positional import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from agentmerge.files.drafts import Slot
     from agentmerge.files.layout import Layout, Place
     from agentmerge.tensors import Array
 
@@ -36,7 +38,15 @@ LAST = ("config.json", "model.safetensors.index.json")
 class Writer:
     """Shards of known size, written at offsets from any thread; entries tell what was finished before."""
 
-    def __init__(self, out: Path, layout: Layout, identity: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        out: Path,
+        layout: Layout,
+        identity: Mapping[str, Any],
+        *,
+        overwrite: bool = False,
+        drafts: Mapping[str, Slot] | None = None,
+    ) -> None:
         """Resume or begin: reserve the disk space and write the headers.
 
         Args:
@@ -44,6 +54,7 @@ class Writer:
             layout: every shard to the byte.
             identity: what the result depends on, as JSON data; a run of another identity does not resume.
             overwrite: replace what is at `out` at the end, and start over where an unfinished merge can't resume.
+            drafts: what may be kept until the end.
 
         Raises:
             OutputError: OUT is taken or in use, an unfinished merge of something else is there, or no space is left.
@@ -57,6 +68,9 @@ class Writer:
         self._fds = OpenFiles(self._open_shard, most=32)
         self._direct = OpenFiles(self._open_direct, most=32)
         self._past_cache = True
+        self._slots = drafts or {}
+        self.drafts: Drafts | None = None
+        """What is kept until the end."""
         with output_errors(self._staging.out):
             self._fresh = self._staging.create()
             self._staging.lock()
@@ -118,8 +132,8 @@ class Writer:
         with suppress(OSError):  # a full disk must not hide the reason
             write_file(self.folder / REFUSED, reason.encode())
         self.close()
-        for path in self.folder.glob(f"*{PARTIAL}"):
-            path.unlink()
+        for path in (self.folder / DRAFTS, *self.folder.glob(f"*{PARTIAL}")):
+            path.unlink(missing_ok=True)
 
     def finish(self, files: Mapping[str, bytes]) -> None:
         """Add the side files and let OUT appear; config and index come last.
@@ -129,6 +143,7 @@ class Writer:
         """
         with output_errors(self._staging.out):
             self.commit(())
+            self._close_drafts()
             ordered = sorted(files, key=lambda name: (name in LAST, name))
             for name in ordered:
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -150,6 +165,7 @@ class Writer:
         """Let go of the files and the lock; what was committed stays."""
         self._fds.close()
         self._direct.close()
+        self._close_drafts()
         self._journal.close()
         self._staging.close()
 
@@ -171,11 +187,17 @@ class Writer:
         for shard, path in zip(self._layout.shards, paths, strict=True):
             if (self.folder / shard.name).exists():  # a run was killed while it finished
                 (self.folder / shard.name).rename(path)
-        self._staging.check_space(missing_bytes(self.folder, self._layout))
+        self._staging.check_space(missing_bytes(self.folder, self._layout, self._slots))
+        if self._slots:
+            self.drafts = Drafts(self.folder / DRAFTS, self._slots)
         for shard in self._layout.shards:
             with self._fds.borrow(shard.name) as fd:
                 preallocate(fd, shard.size)
                 write_from(fd, shard.header, 0)
+
+    def _close_drafts(self) -> None:
+        if self.drafts is not None:
+            self.drafts.close()
 
     def _open_direct(self, name: str) -> int:
         fd = open_direct(self.folder / (name + PARTIAL))
@@ -187,9 +209,10 @@ class Writer:
         return os.open(self.folder / (name + PARTIAL), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
 
 
-def missing_bytes(folder: Path, layout: Layout) -> int:
-    """How much more disk the shards need than a staging folder holds of them already."""
-    return sum(shard.size - allocated(folder / (shard.name + PARTIAL)) for shard in layout.shards)
+def missing_bytes(folder: Path, layout: Layout, drafts: Mapping[str, Slot]) -> int:
+    """How much more disk shards and drafts need than a staging folder holds of them already."""
+    kept = sum(slot.nbytes for slot in drafts.values()) - (allocated(folder / DRAFTS) if drafts else 0)
+    return kept + sum(shard.size - allocated(folder / (shard.name + PARTIAL)) for shard in layout.shards)
 
 
 class _NotDirect(Exception):

@@ -46,8 +46,8 @@ class Context:
 class Work:
     """What merging one tensor takes."""
 
-    reach: Literal["element", "tensor"] = "element"
-    """What one call of `merge` must see: any block of elements, or the whole tensor."""
+    reach: Literal["element", "matrix", "tensor"] = "element"
+    """What one call of `merge` must see: any block of elements, whole matrices (the last two dimensions), or all."""
     flop: float = 0.0
     """0 where reading takes longer than computing."""
     bytes: int = 0
@@ -59,6 +59,10 @@ class Work:
     """Of the numbers that the `flop` are done with."""
     device: str = "cpu"
     """Where the `flop` are done: "cpu", or the name of an accelerator."""
+    draft: str = ""
+    """What a fold's merge of the tensor is kept under (Survey.kept), where computing it again takes longer."""
+    times: int = 1
+    """How often a merge computes it: again in the last pass what a fold measured and did not keep."""
     problem: Problem | None = None
     """Why it can't be done on this machine; a merge is refused before it starts."""
 

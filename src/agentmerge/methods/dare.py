@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from agentmerge.kernels import Backend, Kernel
-    from agentmerge.methods.base import Context, Told
+    from agentmerge.methods.base import Context, Told, Work
     from agentmerge.survey.answers import Answers
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
@@ -85,6 +85,11 @@ class Dare(Wrapper):
         check_density(self.density, context)
         bound = super().bind(context)
         return bound if self.seed is not None else bound.model_copy(update={"seed": context.seed})
+
+    def work(self, tensor: TensorSpec, agents: int) -> Work:
+        """The inner method's; what is kept of it is of these draws."""
+        work = super().work(tensor, agents)
+        return replace(work, draft=self._under + work.draft) if work.draft else work
 
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
         """What the inner method asks, of the dropped task vectors.
@@ -137,7 +142,12 @@ class Dare(Wrapper):
     def _inner(self, survey: Survey) -> Survey:
         if keeps_all(self.density):
             return survey
-        return survey.derived(self, lambda: survey.seen_through(self._dropped))
+        return survey.derived(self, lambda: survey.seen_through(self._dropped, self._under))
+
+    @property
+    def _under(self) -> str:
+        """Tells what is kept of these draws from the rest; "" where nothing is dropped."""
+        return "" if keeps_all(self.density) else f"{json.dumps([self.density, self.seed or 0])} "
 
     def _dropped(self, question: Foldable[Any]) -> Foldable[Any]:
         """The question that is asked in its place; one about the stored result is asked of nobody, so not known."""
@@ -170,6 +180,10 @@ class Dropped(Statistic[Any]):
     def share(self, tensor: TensorSpec, agents: int) -> float:
         """As of the inner one."""
         return self.inner.share(tensor, agents)
+
+    def flop(self, tensor: TensorSpec, agents: int) -> float:
+        """As of the inner one."""
+        return self.inner.flop(tensor, agents)
 
     def observe(self, stack: Stack) -> Any:
         """The inner answer for the dropped stack."""

@@ -14,15 +14,18 @@ The *input* form holds A; the *stacked* form holds T, the tau[i] / sqrt(n[i]) ab
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from agentmerge.methods.arrays import Arrays
 
 Form = Literal["input", "stacked"]
+
+ALL = slice(None)
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 """Adam's, as torch.optim.Adam has them."""
@@ -112,67 +115,146 @@ def descend(taus: Sequence[Any], *, steps: int, rate: float, form: Form, arrays:
     return correction
 
 
-def solve(taus: Sequence[Any], *, ridge: float, form: Form, arrays: Arrays) -> Any:
-    """The M = S + D that minimises loss(M) + mu ||D||_F^2, mu = ridge * trace(A) / in, in float64.
+class TaskVectors(Protocol):
+    """The task vectors of one matrix, or of several of one shape; none is zero, and parts are formed when asked for."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """[out, in]."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def part(self, index: int, rows: slice = ALL, columns: slice = ALL) -> Any:
+        """A rectangle of one of them, float32 [..., rows, columns]."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """Task vectors that are there already."""
+
+    taus: Sequence[Any]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """See TaskVectors."""
+        rows, columns = self.taus[0].shape[-2:]
+        return rows, columns
+
+    def __len__(self) -> int:
+        return len(self.taus)
+
+    def part(self, index: int, rows: slice = ALL, columns: slice = ALL) -> Any:
+        """See TaskVectors."""
+        return self.taus[index][..., rows, columns]
+
+
+def solve(taus: TaskVectors, *, ridge: float, form: Form, arrays: Arrays) -> Any:
+    """The M = S + D that minimises loss(M) + mu ||D||_F^2, mu = ridge * trace(A) / in, computed in float64.
 
         input:   M (A + mu I) = B + mu S                                                [in, in]
         stacked: D = -C (K + mu I)^-1 T,   K = T T^T,                                   [N * out, N * out]
                  C[i] = (S - tau[i]) T[i]^T = sum over j != i of sqrt(n[j]) K[j, i]     beside each other [out, N * out]
 
     The two are equal: S A - B = C T, and T (T^T T + mu I)^-1 = (T T^T + mu I)^-1 T. Both systems are positive definite
-    and solved by Cholesky. The input form takes agent by agent and holds none of them.
+    and solved by Cholesky. Only the system and the right side are held whole: task vectors are taken by panels, rows of
+    one agent in the input form, columns of all of them in the stacked form.
 
     Args:
-        taus: float32 [out, in] each, none of them zero; the first is asked for its shape, then each once, in order.
+        taus: of one matrix, or of several at a time where the library takes that.
         ridge: pull towards the sum; trace(A) / in is the mean eigenvalue of A.
         form: which of the two systems.
         arrays: the library that computes.
 
     Returns:
-        float64 [out, in], an array of that library.
+        [..., out, in], an array of that library: float64, or float32 in the stacked form, which holds no more of it.
     """
-    columns = taus[0].shape[1]
-    pull = ridge * len(taus) / columns
-    held = (arrays.put(tau, "float64") for tau in taus)
-    if form == "stacked":
-        return _from_outputs(held, pull, arrays)
-    total, gram, right = _summed(held, arrays)
-    right += pull * total
-    return arrays.solved(gram, pull, right)
+    pull = ridge * len(taus) / taus.shape[1]
+    return (_from_outputs if form == "stacked" else _from_inputs)(taus, pull, arrays)
 
 
-def _from_outputs(held: Iterator[Any], pull: float, arrays: Arrays) -> Any:
-    """The stacked form."""
-    total, lengths, units = None, [], []
-    for tau in held:
-        total = tau if total is None else total + tau
-        lengths.append(norm(tau))
-        units.append(tau / lengths[-1])
-    rows, unit = len(units[0]), arrays.xp.concatenate(units)
-    del units
-    products = unit @ unit.T
-    right = arrays.xp.zeros_like(products[:rows])
-    for i in range(len(lengths)):
-        mine = slice(i * rows, (i + 1) * rows)
-        for j, length in enumerate(lengths):
-            if j != i:
-                right[:, mine] += length * products[j * rows : (j + 1) * rows, mine]
-    return total - arrays.solved(products, pull, right) @ unit
+def _from_inputs(taus: TaskVectors, pull: float, arrays: Arrays) -> Any:
+    """The input form, agent by agent: A, and B + mu S by the cheaper of tau (tau^T tau) and (tau tau^T) tau."""
+    rows, columns = taus.shape
+    system, right = None, None
+    for i in range(len(taus)):
+        own = _sum(arrays.gram(_held(taus, i, arrays, rows=panel)) for panel in arrays.panels(rows, columns))
+        length = _trace(own)
+        own /= length
+        by_rows = 3 * rows < 2 * columns
+        outer = _outer(taus, i, arrays) / length if by_rows else None
+        right = arrays.empty((*own.shape[:-2], rows, columns)) if right is None else right
+        for panel in arrays.panels(columns, rows) if by_rows else arrays.panels(rows, columns):
+            at = (..., slice(None), panel) if by_rows else (..., panel, slice(None))
+            tau = _held(taus, i, arrays, *at[1:])
+            part = outer @ tau if by_rows else arrays.times(tau, own)
+            part += pull * tau
+            if i:
+                right[at] += part
+            else:
+                right[at] = part
+        system = own if system is None else _added(system, own)
+        del own, outer
+    return arrays.solved(system, pull, right)
 
 
-def _summed(held: Iterator[Any], arrays: Arrays) -> tuple[Any, Any, Any]:
-    """S, A and B of task vectors that come one by one."""
-    total, gram, right = None, None, None
-    for tau in held:
-        rows, columns = tau.shape
-        unit = tau / norm(tau)
-        own = arrays.gram(unit)
-        part = arrays.times(tau, own) if 2 * columns <= 3 * rows else (tau @ unit.T) @ unit
-        if total is None:
-            total, gram, right = tau, own, part
-        else:
-            total, gram, right = total + tau, gram + own, right + part
-    return total, gram, right
+def _from_outputs(taus: TaskVectors, pull: float, arrays: Arrays) -> Any:
+    """The stacked form: products of all task vectors, then columns of the result."""
+    rows, columns = taus.shape
+    count = len(taus)
+    panels = arrays.panels(columns, count * rows)
+    products = _sum(arrays.outer(_together(taus, panel, arrays)) for panel in panels)
+    blocks = [slice(i * rows, (i + 1) * rows) for i in range(count)]
+    lengths = [_trace(products[..., block, block]) ** 0.5 for block in blocks]
+    right = arrays.empty((*products.shape[:-2], rows, count * rows))
+    for i, mine in enumerate(blocks):
+        first, *others = [products[..., block, mine] for j, block in enumerate(blocks) if j != i]
+        right[..., mine] = sum(others, start=first) / lengths[i]
+    for block, length in zip(blocks, lengths, strict=True):
+        products[..., block, :] /= length
+        products[..., :, block] /= length
+    shares = arrays.solved(products, pull, right)
+    del products
+    for block, length in zip(blocks, lengths, strict=True):
+        shares[..., block] /= -length
+    merged = arrays.empty((*shares.shape[:-2], rows, columns), "float32")
+    for panel in panels:
+        tall = _together(taus, panel, arrays)
+        update = shares @ tall
+        for block in blocks:
+            update += tall[..., block, :]
+        merged[..., panel] = arrays.put(update, "float32")
+    return merged
+
+
+def _held(taus: TaskVectors, index: int, arrays: Arrays, rows: slice = ALL, columns: slice = ALL) -> Any:
+    return arrays.put(taus.part(index, rows, columns), "float64")
+
+
+def _together(taus: TaskVectors, columns: slice, arrays: Arrays) -> Any:
+    """Columns of all task vectors above each other, float64 [..., N * out, columns]."""
+    return arrays.xp.concatenate([_held(taus, i, arrays, columns=columns) for i in range(len(taus))], -2)
+
+
+def _outer(taus: TaskVectors, index: int, arrays: Arrays) -> Any:
+    """Tau tau^T, [..., out, out]."""
+    rows, columns = taus.shape
+    return _sum(arrays.outer(_held(taus, index, arrays, columns=panel)) for panel in arrays.panels(columns, rows))
+
+
+def _sum(parts: Iterable[Any]) -> Any:
+    """Of arrays that nobody else holds, in their order; the first one is changed."""
+    return reduce(_added, parts)
+
+
+def _added(total: Any, part: Any) -> Any:
+    total += part
+    return total
+
+
+def _trace(system: Any) -> Any:
+    """Of a matrix, or of each of several: [..., 1, 1]."""
+    return system.diagonal(0, -2, -1).sum(-1)[..., None, None]
 
 
 def descent_flop(rows: int, columns: int, agents: int, steps: int) -> dict[Form, float]:
@@ -191,6 +273,16 @@ def solution_flop(rows: int, columns: int, agents: int) -> dict[Form, float]:
         "input": agents * _half_gram_flop(rows, columns) + columns**3 / 3 + 2.0 * rows * columns**2,
         "stacked": stacked**2 * (columns + 2.0 * rows) + stacked**3 / 3 + 2.0 * rows * stacked * columns,
     }
+
+
+def solution_bytes(rows: int, columns: int, agents: int, form: Form, arrays: Arrays) -> int:
+    """What `solve` holds of one matrix, its result included, and on a device base and agents besides."""
+    side, whole = (agents * rows, 4) if form == "stacked" else (columns, 12)
+    length, width = (columns, side) if form == "stacked" else (rows, columns)
+    panel: int = max(panel.stop - panel.start for panel in arrays.panels(length, width)) * width
+    right = 16 * rows * side if form == "stacked" else 0
+    sent = 0 if arrays.device == "cpu" else 4 + 4 * (agents + 1)
+    return (whole + sent) * rows * columns + right + 24 * side**2 + 32 * panel
 
 
 def _gram_flop(rows: int, columns: int) -> float:

@@ -26,8 +26,8 @@ CACHED = 64 * LEAF
 
 
 def sees_whole(method: MergeMethod, stack: Stack) -> bool:
-    """Whether a method must see the stack's tensor whole, so that no part of it will do."""
-    return method.work(stack.block.tensor, len(stack.agents)).reach == "tensor"
+    """Whether a method must see all of the stack, so that no part of it will do."""
+    return method.work(stack.block.tensor, len(stack.agents)).reach != "element"
 
 
 def merge_by_kernels(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+import sys
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from agentmerge.errors import RecipeError, Where, did_you_mean, shown
 from agentmerge.methods.base import MergeMethod
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
     from types import ModuleType
 
 GROUP = "agentmerge.methods"
@@ -98,7 +101,7 @@ def _methods_in(module: ModuleType) -> list[type[MergeMethod]]:
 
 def _installed() -> dict[str, type[MergeMethod]]:
     found: dict[str, type[MergeMethod]] = {}
-    for entry in entry_points(group=GROUP):
+    for entry in _entries():
         method = _load(entry)
         if not isinstance(method, str):
             found |= dict.fromkeys(method.names(), method)
@@ -107,10 +110,29 @@ def _installed() -> dict[str, type[MergeMethod]]:
 
 def _broken() -> list[str]:
     """What is wrong with the entry points that name no method."""
-    return [found for entry in entry_points(group=GROUP) if isinstance(found := _load(entry), str)]
+    return [found for entry in _entries() if isinstance(found := _load(entry), str)]
 
 
-def _load(entry: Any) -> type[MergeMethod] | str:
+def _entries() -> tuple[EntryPoint, ...]:
+    """Of the packages that are installed now: read again only where a folder of sys.path is another or changed."""
+    return _entries_of(tuple((path, _changed(path)) for path in sys.path))
+
+
+@lru_cache(maxsize=1)
+def _entries_of(searched: tuple[tuple[str, int | None], ...]) -> tuple[EntryPoint, ...]:
+    """Whoever installs a package changes its folder; to read those of every package takes tens of milliseconds."""
+    return tuple(entry_points(group=GROUP))
+
+
+def _changed(path: str) -> int | None:
+    """When, in ns; None for what is not there."""
+    try:
+        return Path(path).stat().st_mtime_ns
+    except (OSError, ValueError):
+        return None
+
+
+def _load(entry: EntryPoint) -> type[MergeMethod] | str:
     """The method of an entry point, or why there is none; a broken package must not stop the other methods."""
     place = f"entry point {GROUP}: {entry.name} = {entry.value}"
     try:

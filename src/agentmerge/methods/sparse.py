@@ -12,7 +12,6 @@ import numpy as np
 
 from agentmerge import kernels
 from agentmerge.kernels import cpu
-from agentmerge.machine import available_cpus
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Array
@@ -22,8 +21,8 @@ DENSITY = 0.06
 
 
 def is_sparse(matrix: Array) -> bool:
-    """Whether the loops here are worth it: they take one processor, a BLAS takes all."""
-    return bool(np.count_nonzero(matrix) * available_cpus() <= DENSITY * matrix.size)
+    """Whether the loops here are worth it."""
+    return bool(np.count_nonzero(matrix) <= DENSITY * matrix.size)
 
 
 def gram(matrix: Array) -> Array:

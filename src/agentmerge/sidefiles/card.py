@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from jinja2 import Environment, StrictUndefined
 
 from agentmerge.files.documents import yaml_or_nothing
-from agentmerge.sources.hub import hub_id
+from agentmerge.sources.hub import hub_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-_TEXT = """\
-# {{ title }}
-
-One checkpoint merged from {{ agents | length }} agent{{ "s" if agents | length > 1 }} of one base with
-agentmerge, method `{{ method }}`. Everything that was done stands in
-`merge_record.json`, with a recipe that replays it.
-
-| | source |
-|---|---|
-| base | {{ base | cell }} |
-{%- for name, source in agents.items() %}
-| {{ name }} | {{ source | cell }} |
-{%- endfor %}
-
-```yaml
-{{ recipe }}```
-"""
+    from pathlib import Path
 
 
 def model_card(
@@ -58,18 +39,29 @@ def model_card(
     metadata |= {"library_name": "transformers", "tags": ["merge", "agentmerge"]}
     if parents := hub_ids([base, *agents.values()]):
         metadata |= {"base_model": parents, "base_model_relation": "merge"}
-    environment = Environment(undefined=StrictUndefined, autoescape=False)
-    environment.filters["cell"] = lambda text: f"`{text}`".replace("|", "\\|").replace("\n", " ")
-    body = environment.from_string(_TEXT, {"title": title}).render(
-        base=base, agents=agents, method=method, recipe=_yaml(recipe)
-    )
-    return f"---\n{_yaml(metadata)}---\n{body}\n".encode()
+    rows = "\n".join(f"| {name} | {_cell(source)} |" for name, source in {"base": base, **agents}.items())
+    return f"""\
+---
+{_yaml(metadata)}---
+# {title}
+
+One checkpoint merged from {len(agents)} agent{"s" if len(agents) > 1 else ""} of one base with
+agentmerge, method `{method}`. Everything that was done stands in
+`merge_record.json`, with a recipe that replays it.
+
+| | source |
+|---|---|
+{rows}
+
+```yaml
+{_yaml(recipe)}```
+""".encode()
 
 
 def hub_ids(sources: Sequence[str]) -> list[str]:
     """The sources that are ids on the hub, once each; a path that exists on this machine names no model there."""
-    found = [hub_id(source) for source in sources if not Path(source).exists()]
-    return list(dict.fromkeys(one.name for one in found if one is not None and _hub_takes(one.name)))
+    found = map(hub_model, sources)
+    return list(dict.fromkeys(name for name in found if name is not None and _hub_takes(name)))
 
 
 def _hub_takes(name: str) -> bool:
@@ -92,6 +84,11 @@ def card_metadata(folder: Path) -> dict[str, Any]:
         return {}
     found = re.match(r"---\r?\n(.*?)\r?\n---\s", text, re.DOTALL)
     return yaml_or_nothing(found[1]) if found else {}
+
+
+def _cell(source: str) -> str:
+    """A path in a table, whatever it holds."""
+    return f"`{source}`".replace("|", "\\|").replace("\n", " ")
 
 
 def _yaml(data: Mapping[str, Any]) -> str:

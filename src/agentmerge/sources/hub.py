@@ -39,6 +39,12 @@ def local_path(text: str) -> Path:
     return Path(found.folder) if found and Path(found.folder).exists() else path
 
 
+def hub_model(text: str) -> str | None:
+    """The model on the hub that a source names; None where it is a path, be it one that looks like an id."""
+    found = None if Path(text).exists() else hub_id(text)
+    return found.name if found else None
+
+
 def hub_id(text: str) -> HubId | None:
     """[hf://]OWNER/MODEL[@REVISION]; None where it is none. A path may look like one: see first whether it exists."""
     found = _HUB_ID.fullmatch(text)

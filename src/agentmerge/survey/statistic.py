@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, final
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, final
 
 from agentmerge.tensors import LEAF
 
@@ -46,6 +46,10 @@ class Statistic(Foldable[T]):
 
     def share(self, tensor: TensorSpec, agents: int) -> float:
         """What observing this tensor takes of the machine, as `Work.share` says; 0 for what every thread may do."""
+        return 0.0
+
+    def flop(self, tensor: TensorSpec, agents: int) -> float:
+        """What observing this tensor computes at length, as `Work.flop` says."""
         return 0.0
 
     @abstractmethod
@@ -99,23 +103,56 @@ Lens = Callable[[Foldable[Any]], Foldable[Any]]
 """The question that stands behind another."""
 
 
+class Kept(Protocol):
+    """Results of one pass that a later one takes instead of computing them again; they are only ever quicker."""
+
+    def keep(self, name: str, start: int, values: Array) -> None:
+        """Keep float32 elements of a name that begin at `start`; what has no room is not kept."""
+
+    def take(self, name: str, start: int, elements: int) -> Array | None:
+        """The same elements, float32 [elements]; None where they were not kept."""
+
+
+@dataclass(frozen=True)
+class KeptUnder:
+    """Another Kept, whose names all begin with the same."""
+
+    inner: Kept
+    under: str
+
+    def keep(self, name: str, start: int, values: Array) -> None:
+        """See Kept."""
+        self.inner.keep(self.under + name, start, values)
+
+    def take(self, name: str, start: int, elements: int) -> Array | None:
+        """See Kept."""
+        return self.inner.take(self.under + name, start, elements)
+
+
 @final
 class Survey:
     """All the answers of a fold: a total per statistic, and per tensor where the statistic keeps them."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Kept | None = None) -> None:
+        """Without any answers.
+
+        Args:
+            kept: what methods hand on from pass to pass.
+        """
+        self.kept = kept
         self._totals: dict[str, Any] = {}
         self._tensors: dict[str, dict[str, Any]] = {}
         self._derived: dict[Hashable, Any] = {}
         self._lens: Lens = lambda question: question
 
-    def seen_through(self, lens: Lens) -> Survey:
+    def seen_through(self, lens: Lens, under: str = "") -> Survey:
         """The same answers for somebody whose questions have others behind them; what is derived is kept apart.
 
         Args:
             lens: of each question asked there, the one that is answered here.
+            under: what the names of kept results begin with, where they are of other stacks.
         """
-        view = Survey()
+        view = Survey(KeptUnder(self.kept, under) if self.kept is not None and under else self.kept)
         view._totals, view._tensors = self._totals, self._tensors
         view._lens = lambda question: self._lens(lens(question))
         return view

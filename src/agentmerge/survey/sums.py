@@ -94,10 +94,20 @@ def tree_sums(values: Array, tensor: str, start: int) -> TreeSums:
 
 
 def tree_of(leaves: Array, tensor: str, start: int) -> TreeSums:
-    """The sums of the leaves, float64 [leaves, rows], that begin at element `start` of the tensor."""
+    """The sums of the leaves, float64 [leaves, rows], that begin at element `start` of the tensor.
+
+    Level by level: every even place and its right neighbour become one node; what has no neighbour here stays.
+    """
     nodes: dict[Node, tuple[float, ...]] = {}
-    for offset, leaf in enumerate(leaves.tolist()):
-        _insert(nodes, (0, start // LEAF + offset), tuple(leaf))
+    values, place, level = leaves, start // LEAF, 0
+    while len(values):
+        if place & 1:
+            nodes[level, place] = tuple(values[0].tolist())
+            values, place = values[1:], place + 1
+        if len(values) & 1:
+            nodes[level, place + len(values) - 1] = tuple(values[-1].tolist())
+            values = values[:-1]
+        values, place, level = values[::2] + values[1::2], place >> 1, level + 1
     return TreeSums(leaves.shape[1], {tensor: nodes} if nodes else {})
 
 

@@ -136,18 +136,18 @@ class _Totals:
         self.totals: list[int] = []
         self.done = 0
 
-    def begin(self, phase: str, total: int) -> None:
+    def begin(self, phase: str, total: int, **_: float) -> None:
         self.totals.append(total)
         self.done = 0
 
-    def advance(self, amount: int) -> None:
+    def advance(self, amount: int, **_: float) -> None:
         self.done += amount
 
 
 class _Interrupting(_Totals):
     """A watch that raises in the second pass, half way through."""
 
-    def advance(self, amount: int) -> None:
+    def advance(self, amount: int, **_: float) -> None:
         super().advance(amount)
         if len(self.totals) == 2 and 2 * self.done > self.totals[1]:
             raise Interrupted

@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 SUITES = {
     "bfcl": ("bfcl", "Bfcl"),
+    "code": ("code", "Code"),
+    "memory": ("memory", "Memory"),
     "ifeval": ("ifeval", "Ifeval"),
     "gsm8k": ("gsm8k", "Gsm8k"),
     "math500": ("math500", "Math500"),
+    "search": ("search", "Search"),
     "tiny": ("tiny", "Tiny"),
     "jsonl": ("jsonl", "JsonLines"),
 }
