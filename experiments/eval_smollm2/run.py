@@ -23,6 +23,8 @@ COUNTS = {"tool": 48, "memory": 48, "facts": 40}
 LIMIT = 32
 """Prompts of each skill that are asked."""
 METHODS = {"wudi_auto": [], "ram_plus_auto": []}
+FOLLOWED = "skip_mlp"
+"""`ram_plus_auto` with the rule that the verdict on it advised."""
 RESULTS = HERE.parents[1] / "docs" / "eval-smollm2"
 
 
@@ -44,7 +46,9 @@ def main(work: Path) -> None:
         if not (out := base.with_name(method)).exists():
             told = ["--method", method, "--rounding", "stochastic", *options]
             agentmerge("merge", "--base", base, *agents, *told, "--out", out, "--report")
-    models = ["base", *STEPS, *METHODS]
+    if not (out := base.with_name(FOLLOWED)).exists():
+        agentmerge("merge", recipe_of(work, base), "--out", out)
+    models = ["base", *STEPS, *METHODS, FOLLOWED]
     for name in models:
         settings = {"file": prompts, "scoring": f"{HERE / 'scoring.py'}:worth", "max_tokens": 32}
         chosen = [f"--set=jsonl.{key}={value}" for key, value in settings.items()]
@@ -60,6 +64,22 @@ def main(work: Path) -> None:
             work / "scores" / name,
         )
     compare(work, models)
+
+
+def recipe_of(work: Path, base: Path) -> Path:
+    """What the verdict on the first two merges advises: `memory` skipped where most of its changes are."""
+    sources = ", ".join(f"{skill}: {base.with_name(skill)}" for skill in STEPS)
+    rules = 'rules: [{tensors: "*mlp*", skip: [memory]}]'
+    path = work / "skip_mlp.yaml"
+    lines = [
+        f"base: {base}",
+        f"agents: {{{sources}}}",
+        "method: ram_plus_auto",
+        "output: {rounding: stochastic}",
+        rules,
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def compare(work: Path, models: list[str]) -> None:
