@@ -22,6 +22,7 @@ COMMANDS = {
     "grams": "Measure the Gram matrices of the inputs of an agent's layers, for esm and regmean.",
     "eval": "Ask a model the questions of benchmarks and score its answers.",
     "eval doctor": "Say which benchmarks can run here, and how to get what is missing.",
+    "eval compare": "Set evaluations side by side: tables, differences that are more than noise, and a verdict.",
     "eval fetch": "Fetch the data of a benchmark from the hub into a folder.",
     "eval convert-mbpp": "Turn MBPP's functions into programs that read and print, for the suite code.",
     "convert": "Turn a mergekit configuration into a recipe, and say what has no equal here.",

@@ -32,6 +32,7 @@ class ColumnFacts(Summary):
     metric: str
     groups: tuple[str, ...] = ()
     combine: Literal["items", "groups"] = "items"
+    counts: bool = True
 
 
 class Tokens(Frozen):

@@ -207,6 +207,7 @@ def _columns(suite: Suite, items: Sequence[Item], cells: Sequence[Mapping[str, C
             metric=column.metric,
             groups=column.groups,
             combine=column.combine,
+            counts=column.counts,
         )
         for column in suite.columns
     }

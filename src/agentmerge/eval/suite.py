@@ -57,6 +57,8 @@ class Column:
     """() takes all."""
     combine: Literal["items", "groups"] = "items"
     """The mean over all items, or the plain mean of the groups' means."""
+    counts: bool = True
+    """Whether it counts in means over columns; False of another reading of what a column before it scores."""
 
 
 @dataclass(frozen=True)

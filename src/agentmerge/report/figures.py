@@ -35,10 +35,10 @@ FIGURES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def needs_matplotlib() -> None:
-    """Raise RecipeError where matplotlib is not installed."""
+def needs_matplotlib(option: str = "--figures") -> None:
+    """Raise RecipeError where matplotlib, which an option needs, is not installed."""
     if find_spec("matplotlib") is None:
-        raise RecipeError("--figures: needs matplotlib", todo=f"Install it: {how_to_install('report')}.")
+        raise RecipeError(f"{option}: needs matplotlib", todo=f"Install it: {how_to_install('report')}.")
 
 
 def write_figures(record: ProbeRecord | MergeRecord, folder: Path) -> list[Path]:
@@ -55,27 +55,40 @@ def write_figures(record: ProbeRecord | MergeRecord, folder: Path) -> list[Path]
     needs_matplotlib()
     if record.findings is None:
         raise SurveyError("figures: this record holds no findings", todo="Probe with --full.")
+    _make(folder)
+    written = []
+    for name, draw in FIGURES.items():
+        if name == "pairs" and len(record.findings.agents) < 2:
+            continue
+        for ending, image in drawn(draw, record).items():
+            path = folder / f"{name}.{ending}"
+            replace_file(path, image)
+            written.append(path)
+    return written
+
+
+def drawn(draw: Callable[[Any, Any], Any], data: Any) -> dict[str, bytes]:
+    """One figure as "png" and "svg"; needs matplotlib.
+
+    Args:
+        draw: takes a matplotlib figure and the data, and fills the figure.
+        data: what it shows.
+    """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    _make(folder)
-    written = []
+    images = {}
     style: Any = STYLE  # matplotlib's own type names each of its settings
     with mpl.rc_context(style):
-        for name, draw in FIGURES.items():
-            if name == "pairs" and len(record.findings.agents) < 2:
-                continue
-            figure = Figure()
-            FigureCanvasAgg(figure)
-            draw(figure, record)
-            for ending in ("png", "svg"):
-                path = folder / f"{name}.{ending}"
-                image = BytesIO()
-                figure.savefig(image, format=ending, metadata={"Date": None} if ending == "svg" else None)
-                replace_file(path, image.getvalue())
-                written.append(path)
-    return written
+        figure = Figure()
+        FigureCanvasAgg(figure)
+        draw(figure, data)
+        for ending in ("png", "svg"):
+            image = BytesIO()
+            figure.savefig(image, format=ending, metadata={"Date": None} if ending == "svg" else None)
+            images[ending] = image.getvalue()
+    return images
 
 
 def _make(folder: Path) -> None:

@@ -56,6 +56,16 @@ def page_data(record: ProbeRecord | MergeRecord) -> dict[str, Any]:
     return {"kind": kind, **record.model_dump(mode="json", exclude={"answers"})}
 
 
+def rendered(template: str, **values: Any) -> str:
+    """A page of another room in this one's style.
+
+    Args:
+        template: a file of this room's templates.
+        values: what it shows, beside style and version.
+    """
+    return _environment().get_template(template).render(style=_asset("page.css"), version=__version__, **values)
+
+
 def script_json(data: Any) -> str:
     """JSON that can stand in a script element: no `<` can end it."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -105,3 +105,10 @@ def test_an_unknown_setting_or_preset_is_told():
         JsonLines.make(sampels=2)
     with pytest.raises(EvalError, match=r"jsonl: no preset 'papre'\. Did you mean 'paper'"):
         JsonLines.make("papre")
+
+
+def test_several_groups_have_a_column_each(file: Path) -> None:
+    columns = JsonLines.make(file=file, name="mine").columns
+    assert [(column.label, column.groups) for column in columns] == [("mine", ()), ("others", ("",)), ("a", ("a",))]
+    file.write_text(json.dumps({"prompt": "2+2?", "answer": "4", "group": "a"}))
+    assert [column.label for column in JsonLines.make(file=file, name="mine").columns] == ["mine"]

@@ -67,7 +67,10 @@ class Gsm8k(LmTask):
     @property
     def columns(self) -> tuple[Column, ...]:
         """The number behind "####" (or "The answer is"), and the last number anywhere."""
-        return (Column("gsm8k", "strict", "GSM8K"), Column("gsm8k_flexible", "flexible", "GSM8K, last number"))
+        return (
+            Column("gsm8k", "strict", "GSM8K"),
+            Column("gsm8k_flexible", "flexible", "GSM8K, last number", counts=False),
+        )
 
     @property
     def _draws_examples(self) -> bool:

@@ -94,8 +94,10 @@ class JsonLines(Suite):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """One, over all groups."""
-        return (Column("jsonl", "score", self.settings.name),)
+        """One over all prompts and, where there are several groups, one for each."""
+        groups = sorted({item.group for item in self.items()})
+        own = [Column(f"jsonl_{group or 'others'}", "score", group or "others", (group,)) for group in groups]
+        return (Column("jsonl", "score", self.settings.name), *(own if len(groups) > 1 else ()))
 
     def data_files(self) -> list[DataFile]:
         """The file."""

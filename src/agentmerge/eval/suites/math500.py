@@ -54,4 +54,7 @@ class Math500(LmTask):
     @property
     def columns(self) -> tuple[Column, ...]:
         """By math-verify, which knows equal expressions, and by Minerva's normalised match of the final answer."""
-        return (Column("math500", "verify", "MATH500"), Column("math500_exact", "exact", "MATH500, Minerva's match"))
+        return (
+            Column("math500", "verify", "MATH500"),
+            Column("math500_exact", "exact", "MATH500, Minerva's match", counts=False),
+        )
