@@ -22,7 +22,7 @@ def test_the_default_method_is_the_papers(run, sources, tmp_path):
     run("merge", *sources, "--out", str(tmp_path / "out"))
     method = MergeRecord.load(tmp_path / "out").recipe["method"]
     paper = {"name": "ram_plus", "threshold": 1e-5, "rescale": 0.1, "clip": 2.0, "curve": "linear", "scope": "model"}
-    off = {"shared": "mean", "shared_power": 1.0, "bound": None, "retention": 1.0}
+    off = {"shared": "mean", "shared_power": 1.0, "bound": None, "retention": 1.0, "top": None, "top_scope": "model"}
     assert method == paper | off
 
 

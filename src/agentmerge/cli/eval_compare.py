@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from agentmerge.cli.console import say, tell_warnings
-from agentmerge.cli.options import Json, Quiet
+from agentmerge.cli.options import Json, Quiet, takes_settings
 from agentmerge.cli.process import printing
 from agentmerge.cli.table import Column, Prose, Table
 from agentmerge.errors import EvalError
+from agentmerge.eval.compare.wanted import Wanted
 from agentmerge.report.figures import needs_matplotlib
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ MARKS = {"best": "*", "second": "'", "": ""}
 LEGEND = "* {best}, ' {second}, ^ {beats}"
 
 
+@takes_settings(Wanted, Wanted)
 def eval_compare(
+    wanted: Wanted,
     folders: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[DIR]", help="Folders that `agentmerge eval --out` wrote.", show_default=False),
@@ -36,26 +39,6 @@ def eval_compare(
         list[str] | None,
         typer.Option(metavar="NAME=DIR", help="A merged model's evaluation; repeat.", show_default=False),
     ] = None,
-    suites: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Compare these suites alone.", show_default=False)
-    ] = "",
-    against: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The row that differences are to.", show_default="the base")
-    ] = None,
-    skill: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SUITE.COLUMN,...", help="Columns that are one skill; repeat.", show_default=False),
-    ] = None,
-    specialist: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SKILL=AGENT", help="Who was trained for a skill; repeat.", show_default=False),
-    ] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="Add the rows of the paper's own tables.")] = False,
-    reference: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME|FILE.json", help="Add rows that were published; repeat.", show_default=False),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws of intervals and tests.")] = 0,
     format: Annotated[  # noqa: A002 - the option's name
         Literal["text", "markdown", "latex", "csv"], typer.Option(help="How it is printed.")
     ] = "text",
@@ -73,16 +56,17 @@ def eval_compare(
 
     if report is not None:
         needs_matplotlib("--report")
-    references = [published(name) for name in dict.fromkeys([*([PAPER] if paper else []), *(reference or [])])]
+    names = [*([PAPER] if wanted.paper else []), *(wanted.reference or [])]
+    references = [published(name) for name in dict.fromkeys(names)]
     entries = entries_of(folders or [], base, _folders("--agent", agent), _folders("--merged", merged))
     found = compared(
         entries,
-        suites=[name for name in suites.split(",") if name],
-        against=against,
-        skills={name: columns.split(",") for name, columns in _pairs("--skill", skill).items()},
-        specialists=_pairs("--specialist", specialist),
+        suites=[name for name in wanted.suites.split(",") if name],
+        against=wanted.against or None,
+        skills={name: columns.split(",") for name, columns in _pairs("--skill", wanted.skill).items()},
+        specialists=_pairs("--specialist", wanted.specialist),
         references=references,
-        seed=seed,
+        seed=wanted.seed,
     )
     if report is not None:
         from agentmerge.eval.compare.page import write_page

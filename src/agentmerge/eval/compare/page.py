@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import TYPE_CHECKING
-
-from markupsafe import Markup, escape
 
 from agentmerge.eval.compare.figures import figures_of, inline
 from agentmerge.eval.compare.formats import remarks
@@ -68,6 +67,6 @@ def headline(found: Comparison) -> str:
     return line.replace("-", "\N{NON-BREAKING HYPHEN}")
 
 
-def with_code(text: str) -> Markup:
+def with_code(text: str) -> str:
     """Escaped, with what stands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))

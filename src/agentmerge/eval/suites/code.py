@@ -142,10 +142,11 @@ class Code(Suite):
                 for kind in metrics
                 if kind in ("acc", "ut")
             }
+        programs = tuple(metrics)
         if self.settings.cases:
             metrics |= _METRICS
-        return tuple(
-            Column(f"{name.lower()}_{metric}", metric, f"{name} {label}", (name,))
+        return tuple(  # generated tests are another skill, and p_01 and p_00 are errors
+            Column(f"{name.lower()}_{metric}", metric, f"{name} {label}", (name,), counts=metric in programs)
             for name in self.settings.sets
             for metric, label in metrics.items()
         )

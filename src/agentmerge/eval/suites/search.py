@@ -130,7 +130,7 @@ class Search(Suite):
         for name in self.settings.sets:
             label = LABELS.get(name, name)
             found.append(Column(name, first, label, (name,)))
-            found.append(Column(f"{name}-{second}", second, f"{label}, {names[second]}", (name,)))
+            found.append(Column(f"{name}-{second}", second, f"{label}, {names[second]}", (name,), counts=False))
         return tuple(found)
 
     def data_files(self) -> list[DataFile]:
