@@ -317,10 +317,10 @@ def test_one_shard_of_two_is_not_a_checkpoint(tmp_path: Path) -> None:
         refused(tmp_path)
 
 
-def test_a_lora_adapter_is_to_be_merged_into_its_base_first(tmp_path: Path) -> None:
+def test_a_lora_adapter_without_a_base_is_to_be_merged_into_its_base_first(tmp_path: Path) -> None:
     save(tmp_path / "adapter_model.safetensors", lora=EMBED)
     (tmp_path / "adapter_config.json").write_text("{}")
-    with refusal("LoRA adapter", "not supported yet", "Merge it into its base first"):
+    with refusal("LoRA adapter", "a base is none", "Merge it into its base first"):
         refused(tmp_path)
 
 

@@ -40,7 +40,7 @@ STATES = {
     "Meta": (["consolidated.00.pth", "consolidated.01.pth"], "convert_llama_weights_to_hf.py"),
     "adapter": (["adapter_model.bin", "adapter_config.json"], "merge_and_unload"),
     "adapter, one folder above": (["lora_model/adapter_model.safetensors"], "merge_and_unload"),
-    "adapter of safetensors": (["adapter_model.safetensors", "adapter_config.json"], "merge_and_unload"),
+    "adapter of another kind": (["adapters.safetensors", "adapter_config.json"], "merge_and_unload"),
 }
 
 

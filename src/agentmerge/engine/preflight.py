@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agentmerge.alike.family import Family
     from agentmerge.engine.plan import Plan
     from agentmerge.recipe import Recipe
+    from agentmerge.sources.adapter import Materialize
     from agentmerge.sources.source import Source
 
 Severity = Literal["error", "warning", "note"]
@@ -151,7 +152,8 @@ class _Look:
         texts = {BASE: recipe.base, **{Role(name): recipe.agents[name].source for name in recipe.agent_names}}
         for role, text in texts.items():
             with self.collecting():
-                sources[role.name] = self._open(role, text, sources.get("base"))
+                way = "base_dtype" if role == BASE else recipe.agents[role.name].materialize
+                sources[role.name] = self._open(role, text, sources.get("base"), way)
         return sources
 
     def _family(self, sources: Mapping[str, Source]) -> Family | None:
@@ -187,9 +189,11 @@ class _Look:
                 found[name] = importance_alike(family, source)
         return found
 
-    def _open(self, role: Role, text: str, base: Source | None = None) -> Source:
+    def _open(
+        self, role: Role, text: str, base: Source | None = None, materialize: Materialize = "base_dtype"
+    ) -> Source:
         try:
-            return self._stack.enter_context(opened(role, text, base))
+            return self._stack.enter_context(opened(role, text, base, materialize))
         except MergeError as error:
             raise error.named() from error
 

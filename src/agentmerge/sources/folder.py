@@ -7,15 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from agentmerge.errors import Note, SourceError, Where, did_you_mean, shortened
+from agentmerge.errors import Note, Where, shortened
 from agentmerge.files.documents import abbreviated, dangling, leads_nowhere
 from agentmerge.files.header import Header, header_of
 from agentmerge.files.os_errors import source_errors
 from agentmerge.files.positional import OpenFiles, advise_sequential, open_to_read, read_into
 from agentmerge.files.reading import Extent
 from agentmerge.sources.index import missing_tensor
+from agentmerge.sources.placed import room_for
 from agentmerge.sources.source import NOWHERE, Extents, Identity, SourceFile, Stored
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
@@ -56,22 +55,12 @@ class FolderWeights:
             SourceError: no such tensor, or its file was truncated, changed or can't be read any more.
             ValueError: the block ends beyond the tensor, or `out` does not fit it.
         """
+        out = room_for(block, self.specs, self._text, out)
         name = block.tensor.name
-        place = self._places.get(name)
-        if place is None:
-            todo = did_you_mean(name, self.specs).strip()
-            found = f"{self._text}: no tensor {abbreviated(name)}"
-            raise SourceError(found, todo=todo, where=Where(source=self._text, tensor=name))
-        dtype = DTYPES[place.spec.dtype]
-        if not 0 <= block.start <= block.stop <= place.spec.elements:
-            raise ValueError(f"{name}: elements [{block.start}, {block.stop}) of {place.spec.elements}")
-        if out is None:
-            out = np.empty(block.elements, dtype)
-        elif out.dtype != dtype or out.shape != (block.elements,):
-            raise ValueError(f"{name}: out is {out.dtype} {out.shape}, expected {dtype} ({block.elements},)")
+        place = self._places[name]
         path, file = place.file.path, place.file
         with source_errors(f"{path}: tensor {abbreviated(name)}", path), self._open.borrow(file.name) as fd:
-            read_into(fd, out, place.offset + block.start * dtype.itemsize)
+            read_into(fd, out, place.offset + block.start * out.itemsize)
         return out
 
     def extents(self, block: Block) -> Extents:

@@ -14,16 +14,19 @@ from agentmerge.errors import Role, SourceError, SourceNotFoundError, Where, abo
 from agentmerge.files.header import CONVERT
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
+from agentmerge.sources.adapter_opening import open_adapter
 from agentmerge.sources.below import checkpoints_below, trained_parts_below
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import hub_id, local_path
 from agentmerge.sources.index import Choice, choose
 from agentmerge.sources.source import Folder, Source
-from agentmerge.sources.trainers import UNLORA, Unfinished, adapters_of, unfinished
+from agentmerge.sources.trainers import Unfinished, adapters_of, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from agentmerge.sources.adapter import Materialize
 
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
 NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
@@ -43,6 +46,8 @@ class Request:
     """What a folder holds, sorted, hidden entries aside; None for anything else."""
     base: Source | None
     """What an agent's changes are to be added to, for formats that hold nothing else."""
+    materialize: Materialize = "base_dtype"
+    """How that sum is read."""
 
     @property
     def weights(self) -> list[str]:
@@ -64,13 +69,16 @@ class Opener:
 
 
 @contextmanager
-def opened(role: Role | None, text: str, base: Source | None = None) -> Iterator[Source]:
+def opened(
+    role: Role | None, text: str, base: Source | None = None, materialize: Materialize = "base_dtype"
+) -> Iterator[Source]:
     """A source that is open for as long as the `with` lasts: every header is read and checked, but no data.
 
     Args:
         role: who it is in a merge; None for none.
         text: what the user wrote: a folder, or a file.
         base: given to an agent that holds nothing but its changes.
+        materialize: how what an adapter makes of the base is read: in the base's dtype, or exact.
 
     Raises:
         SourceNotFoundError: the path, or a file that the index names, is not there.
@@ -78,18 +86,18 @@ def opened(role: Role | None, text: str, base: Source | None = None) -> Iterator
     """
     with ExitStack() as stack:
         with about(Where(role, text)), source_errors(text):
-            request = _request(role, text, base)
+            request = _request(role, text, base, materialize)
             opener = next(opener for opener in OPENERS if opener.recognises(request))
             source = stack.enter_context(opener.open(request))
         yield source
 
 
-def _request(role: Role | None, text: str, base: Source | None) -> Request:
+def _request(role: Role | None, text: str, base: Source | None, materialize: Materialize) -> Request:
     path = local_path(text)
     exists = bool(text) and path.exists()
     folder = exists and path.is_dir()
     names = tuple(sorted(e.name for e in path.iterdir() if not e.name.startswith("."))) if folder else None
-    return Request(role, text, path, exists, names, base)
+    return Request(role, text, path, exists, names, base, materialize)
 
 
 @contextmanager
@@ -139,10 +147,10 @@ def _refuse_nothing(request: Request) -> NoReturn:
     raise SourceNotFoundError(found, expected="a checkpoint", todo="Check the path.")
 
 
-def _refuse_adapter(request: Request) -> NoReturn:
-    files = adapters_of(request.names or (request.path.name,))
-    found = f"{request.path}: found a LoRA adapter ({shortened(files)}), which is not supported yet"
-    raise SourceError(found, todo=UNLORA)
+def _open_adapter(request: Request) -> AbstractContextManager[Source]:
+    folder = Folder(request.path if request.names is not None else request.path.parent, request.names is not None)
+    names = request.names or (request.path.name,)
+    return open_adapter(request.role, request.text, folder, names, request.base, request.materialize)
 
 
 def _refuse_parts(request: Request) -> NoReturn:
@@ -201,7 +209,7 @@ def _parts(request: Request) -> Unfinished | None:
 OPENERS = (
     Opener(lambda request: not request.exists and hub_id(request.text) is not None, _refuse_hub_id),
     Opener(lambda request: not request.exists, _refuse_nothing),
-    Opener(_is_adapter, _refuse_adapter),
+    Opener(_is_adapter, _open_adapter),
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
     Opener(lambda request: request.names is None, _open_file),
     Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),
