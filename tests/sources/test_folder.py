@@ -297,10 +297,10 @@ def test_an_empty_folder_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
-def test_other_formats_are_named_and_to_be_converted(tmp_path: Path, name: str) -> None:
-    for file in (name, "training_args.bin", "config.json"):
+def test_what_a_trainer_leaves_beside_is_no_second_file_of_weights(tmp_path: Path, name: str) -> None:
+    for file in (name, "training_args.bin", "optimizer.pt", "config.json"):
         (tmp_path / file).touch()
-    with refusal(f"found only {name}, expected safetensors", "Convert it"):
+    with refusal(f"{tmp_path / name}: an empty file, expected a file of torch.save"):
         refused(tmp_path)
 
 

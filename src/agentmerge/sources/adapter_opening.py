@@ -17,6 +17,7 @@ from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.index import Choice
 from agentmerge.sources.lowrank import LowRankWeights
 from agentmerge.sources.source import Folder, Identity, Source, SourceFile
+from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trainers import UNLORA, adapters_of
 from agentmerge.tensors import LEAF, Block, as_float32
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from agentmerge.sources.source import Weights
     from agentmerge.tensors import Array, TensorSpec
 
-FILES = ("adapter_model.safetensors",)
+FILES = ("adapter_model.safetensors", "adapter_model.bin")
 """The weights that are read; other adapters' are refused."""
 SAMPLES = 16
 """Blocks of a leaf that the densities are estimated from."""
@@ -58,8 +59,9 @@ def open_adapter(
     config = adapter_config(raw, path)
     assert base is not None
     stored = FolderWeights(text, folder.path, Choice((file,)))
+    tensors = in_rows(stored, text)
     try:
-        made = {way: Adapter(folder.path / file, stored, config, base.weights, way) for way in WAYS}
+        made = {way: Adapter(folder.path / file, tensors, config, base.weights, way) for way in WAYS}
         adapter = made[materialize]
         says = SourceFile(CONFIG, state.st_size, state.st_mtime_ns, sha256(raw + materialize.encode()).hexdigest())
         source = Source(
@@ -83,8 +85,9 @@ def _file(folder: Folder, files: Sequence[str], base: Source | None) -> str:
     if base is None:
         expected = "the weights of a whole model (a base is none, and no agent can be read without its base)"
         raise SourceError(found, expected=expected, todo=UNLORA, where=where)
+    files = [FILES[0]] if FILES[0] in files else files
     if len(files) != 1 or files[0] not in FILES:
-        raise SourceError(f"{found}, which is not supported", expected=FILES[0], todo=UNLORA, where=where)
+        raise SourceError(f"{found}, which is not supported", expected=" or ".join(FILES), todo=UNLORA, where=where)
     if not (folder.path / CONFIG).exists():
         raise SourceError(f"{found} without {CONFIG}", expected="its rank and scale there", todo=UNLORA, where=where)
     return files[0]

@@ -11,15 +11,16 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NoReturn
 
 from agentmerge.errors import Role, SourceError, SourceNotFoundError, Where, about, shortened
-from agentmerge.files.header import CONVERT
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
+from agentmerge.files.torch_header import SUFFIXES
 from agentmerge.sources.adapter_opening import open_adapter
 from agentmerge.sources.below import checkpoints_below, trained_parts_below
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import hub_id, local_path
-from agentmerge.sources.index import Choice, choose
+from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
 from agentmerge.sources.source import Folder, Source
+from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trainers import Unfinished, adapters_of, unfinished
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from agentmerge.sources.adapter import Materialize
 
-TORCH = (".bin", ".pt", ".pth", ".ckpt")
 NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
 
 
@@ -122,7 +122,7 @@ def _stored(request: Request, folder: Folder, choice: Choice) -> Iterator[Source
         yield Source(
             role=request.role,
             text=request.text,
-            weights=weights,
+            weights=in_rows(weights, request.text),
             folder=folder,
             identity=weights.identity,
             metadata=weights.metadata,
@@ -164,9 +164,11 @@ def _refuse_gguf(request: Request) -> NoReturn:
     raise SourceError(_only(request.path, request.holding((".gguf",))), expected="safetensors", todo=todo)
 
 
-def _refuse_torch(request: Request) -> NoReturn:
-    found = _only(request.path, request.holding((*TORCH, ".gguf")))
-    raise SourceError(found, expected="safetensors", todo=CONVERT)
+@contextmanager
+def _open_torch(request: Request) -> Iterator[Source]:
+    choice = choose_torch(request.path, request.names or (), request.holding(SUFFIXES))
+    with _stored(request, Folder(request.path, whole=True), choice) as source:
+        yield source
 
 
 def _refuse_folder(request: Request) -> NoReturn:
@@ -192,7 +194,7 @@ def _is_adapter(request: Request) -> bool:
     if request.names is None:
         return bool(adapters_of([request.path.name]))
     adapters = adapters_of(request.names)
-    return bool(adapters) and not {*request.weights, *request.holding(TORCH), INDEX}.intersection(request.names) - {
+    return bool(adapters) and not {*request.weights, *request.holding(SUFFIXES), INDEX}.intersection(request.names) - {
         *adapters
     }
 
@@ -213,7 +215,7 @@ OPENERS = (
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
     Opener(lambda request: request.names is None, _open_file),
     Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),
-    Opener(lambda request: bool(request.holding(TORCH)), _refuse_torch),
+    Opener(lambda request: bool(request.holding(SUFFIXES)) or TORCH_INDEX in (request.names or ()), _open_torch),
     Opener(lambda request: bool(request.holding((".gguf",))), _refuse_gguf),
     Opener(lambda request: True, _refuse_folder),
 )
