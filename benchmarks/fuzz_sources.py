@@ -1,7 +1,8 @@
-"""Feed the parsers of pickles and adapter configs damaged input for a while: each is read or refused by our own error.
+"""Feed the parsers of pickles, adapter configs and deltas damaged input: each is read or refused by our own error.
 
     python benchmarks/fuzz_sources.py --what pickle --seconds 600
     python benchmarks/fuzz_sources.py --what adapter --seconds 600
+    python benchmarks/fuzz_sources.py --what delta --seconds 600
 
 Prints how many inputs were tried and how many of them were read; exits with a traceback at the first that fails
 otherwise, and leaves that input in fuzz-failed.bin.
@@ -13,16 +14,22 @@ import argparse
 import json
 import os
 import random
+import tempfile
 import time
 import zipfile
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import SourceError
+import numpy as np
+from safetensors.numpy import save
+
+from agentmerge.errors import BASE, Role, SourceError
 from agentmerge.files.positional import ShortRead
 from agentmerge.files.torch_header import torch_header
 from agentmerge.sources.adapter_config import adapter_config
+from agentmerge.sources.opening import opened
+from agentmerge.tensors import Block
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,14 +114,51 @@ def configs(rng: random.Random) -> Callable[[], bytes]:
     return lambda: damaged(raw, rng, words)
 
 
+def deltas(rng: random.Random) -> Callable[[], bytes]:
+    tensors = {
+        "w.indices": np.array([0, 3, 7, 23], np.int32),
+        "w.values": np.ones(4, np.float32),
+        "v.indices": np.array([2], np.int64),
+        "v.values": np.ones(1, np.float16),
+    }
+    raw = save(tensors, {"sparse": "true", "model_version": "1"})
+    words = [b'"I32"', b'"I64"', b'"sparse"', b'"-1"', b"null", b"[]", b"w.indices", b"w.values", b"\xff\xff\xff\xff"]
+
+    def one() -> bytes:
+        found = damaged(raw, rng, words)
+        if rng.random() < 0.7:  # with a length that fits, so that more than the length is tried
+            header = found[8:].rpartition(b"}")[0] + b"}"
+            found = len(header).to_bytes(8, "little") + header + raw[-(16 + 16 + 8 + 2) :]
+        return found
+
+    return one
+
+
+class Delta:
+    """A delta's file over a base, opened and read whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._base = folder, folder / "base.safetensors"
+        self._base.write_bytes(save({"w": np.zeros((4, 6), np.float32), "v": np.zeros(5, np.float16)}))
+
+    def read(self, content: bytes) -> None:
+        """Raise SourceError, or read every tensor."""
+        path = self._folder / "delta.safetensors"
+        path.write_bytes(content)
+        with opened(BASE, str(self._base)) as base, opened(Role("a"), str(path), base) as source:
+            for spec in source.specs.values():
+                source.weights.read(Block(spec, 0, spec.elements))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--what", choices=("pickle", "adapter"), default="pickle")
+    parser.add_argument("--what", choices=("pickle", "adapter", "delta"), default="pickle")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    make = (pickles if options.what == "pickle" else configs)(rng)
+    make = {"pickle": pickles, "adapter": configs, "delta": deltas}[options.what](rng)
+    delta = Delta(Path(tempfile.mkdtemp()))
     fd, path = os.memfd_create("fuzz"), Path("fuzz")
     tried = read = 0
     end = time.monotonic() + options.seconds
@@ -126,6 +170,8 @@ def main() -> None:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, content, 0)
                 torch_header(fd, path)
+            elif options.what == "delta":
+                delta.read(content)
             else:
                 config = adapter_config(content, path)
                 config.scale_of("model.layers.1.self_attn.q_proj")

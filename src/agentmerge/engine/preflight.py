@@ -13,6 +13,7 @@ from agentmerge.engine.estimate import check_cost, drafts_of
 from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role, SourceError, Where
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
+from agentmerge.files.torch_header import SUFFIXES
 from agentmerge.files.writer import missing_bytes
 from agentmerge.frozen import Frozen, Record
 from agentmerge.sidefiles.copied import left_behind, listed
@@ -250,7 +251,7 @@ def _protect(read: Protected, path: Path, what: str) -> None:
         read.add_folder(path, what)
     elif path.exists():
         read.add_file(path, what)
-        for beside in path.parent.iterdir() if path.suffix == ".safetensors" else ():
+        for beside in path.parent.iterdir() if path.suffix in (".safetensors", *SUFFIXES) else ():
             if beside.name == "config.json" or is_tokenizer(beside.name):
                 read.add_file(beside, what)
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agentmerge.errors import Note, SourceError, Where, shortened
-from agentmerge.files.documents import json_or_nothing, read_bytes
+from agentmerge.files.documents import read_bytes
 from agentmerge.sources.adapter import Adapter, Materialize
 from agentmerge.sources.adapter_config import CONFIG, adapter_config
+from agentmerge.sources.called import is_another
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.index import Choice
 from agentmerge.sources.lowrank import LowRankWeights
+from agentmerge.sources.placed import refuse_fp8
 from agentmerge.sources.source import Folder, Identity, Source, SourceFile
 from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trainers import UNLORA, adapters_of
@@ -58,6 +59,7 @@ def open_adapter(
     raw, state = read_bytes(path), path.stat()
     config = adapter_config(raw, path)
     assert base is not None
+    refuse_fp8(base.specs, folder.path)
     stored = FolderWeights(text, folder.path, Choice((file,)))
     tensors = in_rows(stored, text)
     try:
@@ -95,28 +97,12 @@ def _file(folder: Folder, files: Sequence[str], base: Source | None) -> str:
 
 def _other_base(config: AdapterConfig, base: Source, where: Where) -> Iterator[Note]:
     """A warning where it was trained on a model of another name: only the shapes are sure."""
-    if not config.base:
-        return
-    theirs, ours = Path(config.base), base.folder.path
-    named = str(json_or_nothing(ours / "config.json").get("_name_or_path", ""))
-    if theirs.is_dir() and theirs.resolve() == ours.resolve():
-        return
-    last = {_last(base.text), _last(str(ours.resolve())), _last(named)}
-    if config.base in (base.text, named) or _last(config.base) in last:
-        return
-    yield Note(
-        f"{where.source}: {CONFIG} says that the adapter was trained on {config.base}, and the base is {base.text}",
-        "If that is another model, the sum is none that was trained: give its own base.",
-        where,
-    )
-
-
-def _last(name: str) -> str:
-    """A model's own name, without its owner, folder, revision and cache."""
-    last = Path(name.partition("@")[0]).name
-    parts = Path(name).parts
-    cached = [part for part in parts if part.startswith("models--")] if "snapshots" in parts else []
-    return (cached[-1].rpartition("--")[2] if cached else last).lower()
+    if config.base and is_another(config.base, base):
+        yield Note(
+            f"{where.source}: {CONFIG} says that the adapter was trained on {config.base}, and the base is {base.text}",
+            "If that is another model, the sum is none that was trained: give its own base.",
+            where,
+        )
 
 
 def _densities(base: Source, made: Mapping[Materialize, Adapter]) -> str:

@@ -5,6 +5,7 @@ A new kind of source is an entry of OPENERS, or takes the place of one that refu
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -16,6 +17,7 @@ from agentmerge.files.os_errors import source_errors
 from agentmerge.files.torch_header import SUFFIXES
 from agentmerge.sources.adapter_opening import open_adapter
 from agentmerge.sources.below import checkpoints_below, trained_parts_below
+from agentmerge.sources.delta_opening import delta_files, open_deltas
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import hub_id, local_path
 from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from agentmerge.sources.adapter import Materialize
 
+SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
 
 
@@ -153,6 +156,14 @@ def _open_adapter(request: Request) -> AbstractContextManager[Source]:
     return open_adapter(request.role, request.text, folder, names, request.base, request.materialize)
 
 
+def _open_deltas(request: Request) -> AbstractContextManager[Source]:
+    if request.names is None:
+        folder = Folder(request.path.parent, whole=False)
+        return open_deltas(request.role, request.text, folder, (), (request.path.name,), request.base)
+    folder = Folder(request.path, whole=True)
+    return open_deltas(request.role, request.text, folder, request.names, _deltas(request), request.base)
+
+
 def _refuse_parts(request: Request) -> NoReturn:
     parts = _parts(request)
     assert parts is not None
@@ -199,6 +210,14 @@ def _is_adapter(request: Request) -> bool:
     }
 
 
+def _deltas(request: Request) -> list[str]:
+    """The files that are deltas."""
+    if request.names is None:
+        return delta_files(request.path.parent, [request.path.name])
+    sharded = INDEX in request.names
+    return delta_files(request.path, [name for name in request.weights if not (sharded and SHARD.search(name))])
+
+
 def _parts(request: Request) -> Unfinished | None:
     """What a trainer left that is no checkpoint yet; None where there are whole weights, or nothing of the kind."""
     if request.names is None:
@@ -213,6 +232,7 @@ OPENERS = (
     Opener(lambda request: not request.exists, _refuse_nothing),
     Opener(_is_adapter, _open_adapter),
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
+    Opener(lambda request: bool(_deltas(request)), _open_deltas),
     Opener(lambda request: request.names is None, _open_file),
     Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),
     Opener(lambda request: bool(request.holding(SUFFIXES)) or TORCH_INDEX in (request.names or ()), _open_torch),

@@ -12,6 +12,7 @@ from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 
 def room_for(block: Block, specs: Mapping[str, TensorSpec], text: str, out: Array | None) -> Array:
@@ -43,3 +44,20 @@ def room_for(block: Block, specs: Mapping[str, TensorSpec], text: str, out: Arra
     if out.dtype != dtype or out.shape != (block.elements,):
         raise ValueError(f"{name}: out is {out.dtype} {out.shape}, expected {dtype} ({block.elements},)")
     return out
+
+
+def refuse_fp8(specs: Mapping[str, TensorSpec], path: Path) -> None:
+    """Raise SourceError where changes would lie over codes whose scales only the base's own config explains.
+
+    Args:
+        specs: of what they lie over.
+        path: of the changes.
+    """
+    coded = next((spec for spec in specs.values() if spec.dtype.startswith("F8_")), None)
+    if coded is not None:
+        raise SourceError(
+            f"{path}: lies over a base in FP8 ({coded.name} is {coded.dtype})",
+            expected="floats of 16 bits or more",
+            todo="Give the base in bfloat16, as it was trained from, or the agent as a whole checkpoint.",
+            where=Where(tensor=coded.name, path=str(path)),
+        )
