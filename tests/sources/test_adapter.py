@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import random
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from agentmerge.errors import BASE, Role, SourceError
+from agentmerge.sources.adapter_config import adapter_config
 from agentmerge.sources.opening import opened
 from agentmerge.tensors import DTYPES, Block
 from agentmerge.testing import assert_source_contract, random_base, write_checkpoint
@@ -16,7 +20,6 @@ from tests.sources.adapters import PEFT, embedded, lora, matrices, put_adapter, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from agentmerge.sources.source import Source
     from agentmerge.tensors import Array
@@ -171,3 +174,34 @@ def test_without_a_base_it_is_nothing(tmp_path: Path, role: Role) -> None:
     with pytest.raises(SourceError, match="a base is none") as caught, opened(role, str(tmp_path)):
         pass
     assert "merge_and_unload" in str(caught.value)
+
+
+def test_thousands_of_damaged_configs_are_read_or_refused() -> None:
+    says = {
+        "peft_type": "LORA",
+        "r": 8,
+        "lora_alpha": 16,
+        "rank_pattern": {r"0\..*q_proj": 4},
+        "alpha_pattern": {"v": 3.5},
+    }
+    raw, rng, read = json.dumps(says).encode(), random.Random(0), 0
+    words = (b"null", b"true", b"0", b"-1", b"1e400", b"NaN", b"[", b"]", b"{}", b'""', b".*", b"(a+)+", b"a?", b"\\")
+    for _ in range(4_000):
+        content = bytearray(raw)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randrange(len(content))
+            content[at : at + rng.randint(0, 3)] = rng.choice((b"", rng.choice(words), rng.randbytes(2)))
+        try:
+            config = adapter_config(bytes(content), Path("adapter_config.json"))
+        except SourceError:
+            continue
+        assert config.scale_of("model.layers.0.self_attn.q_proj") != 0
+        read += 1
+    assert 0 < read < 4_000
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", ".*.*.*.*b", "a?" * 30 + "a" * 30, "a**", "[", "a" * 400])
+def test_a_pattern_that_may_take_forever_is_refused(pattern: str) -> None:
+    raw = json.dumps({"peft_type": "LORA", "rank_pattern": {pattern: 4}}).encode()
+    with pytest.raises(SourceError, match="rank_pattern has"):
+        adapter_config(raw, Path("adapter_config.json"))

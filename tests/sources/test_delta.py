@@ -213,3 +213,9 @@ def test_deltas_alone_are_no_base(tmp_path: Path) -> None:
     file = put_delta(tmp_path / "d.safetensors", pair([1]), 1)
     with pytest.raises(SourceError, match="found only deltas"), opened(BASE, str(file)):
         pass
+
+
+def test_deltas_beside_an_anchor_that_is_not_read_are_refused(tmp_path: Path) -> None:
+    file = put_delta(tmp_path / "d" / "one.safetensors", pair([1]), 1)
+    (tmp_path / "d" / "pytorch_model.bin").touch()
+    assert "beside pytorch_model.bin, expected safetensors" in refusal(make_agents(tmp_path / "in").base, file.parent)

@@ -33,7 +33,7 @@ OTHER_KINDS = {
 """Settings of a LoRA config that make something else of it than the sum of the base and a product."""
 PLAIN_STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 """Values of init_lora_weights that leave the base as it is; PiSSA, OLoRA, CorDA, LoftQ and others take a part of it."""
-LONGEST, MOST_STARS = 300, 4
+LONGEST, MOST_STARS = 300, 3
 """Of a pattern: characters, and parts that may match anything; more may take a regular expression forever."""
 
 
@@ -150,7 +150,7 @@ def _patterns(found: Mapping[str, Any], key: str, path: Path) -> Iterable[tuple[
             re.compile(rf"(?:.*\.)?(?:{pattern})$")
         except (re.error, RecursionError, OverflowError):
             raise wrong(path, f"{key} has {abbreviated(pattern)}", "a module or a regular expression") from None
-        stars = len(re.findall(r"[*+}]", pattern))
+        stars = len(re.findall(r"(?<!\()[*+?}]", pattern))
         if len(pattern) > LONGEST or stars > MOST_STARS or re.search(r"\)[*+?{]|[*+?}][*+{]", pattern):
             expected = "the name of a module, or a regular expression with few repetitions, none of them of a group"
             raise wrong(path, f"{key} has {abbreviated(pattern)}", expected, UNLORA)

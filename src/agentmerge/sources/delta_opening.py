@@ -12,6 +12,7 @@ from agentmerge.files.documents import abbreviated, json_or_nothing
 from agentmerge.files.header import Header, header_of
 from agentmerge.files.layout import INDEX
 from agentmerge.files.positional import ShortRead, open_to_read
+from agentmerge.files.torch_header import SUFFIXES
 from agentmerge.sources.called import is_another
 from agentmerge.sources.delta import INDICES, VALUES, Changes, DeltaWeights
 from agentmerge.sources.embeddings import embedding_in, usual_head
@@ -101,7 +102,11 @@ def open_deltas(
         SourceError: there is nothing that they lie over, a step is missing, or one does not fit.
     """
     others = [name for name in names if name not in files]
+    torch = [name for name in others if name.startswith("pytorch_model") and name.endswith(SUFFIXES)]
     whole = any(name.endswith(".safetensors") for name in others) or INDEX in others
+    if torch and not whole:
+        todo = "Give the deltas in a folder of their own, over a base, or beside safetensors."
+        raise _wrong(folder.path, f"found deltas ({shortened(files)}) beside {shortened(torch)}", "safetensors", todo)
     with ExitStack() as stack:
         steps = [_step(text, folder.path / name, stack) for name in files]
         anchor = _open(text, folder.path, choose(folder.path, others), stack) if whole else None
