@@ -48,10 +48,10 @@ class AgentSource(Settings):
     """A folder, or a single file of weights."""
     weight: float = 1.0
     """Its coefficient."""
-    importance: PathText | None = None
-    """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
     materialize: Literal["base_dtype", "exact"] = "base_dtype"
     """What a LoRA adapter makes of the base: rounded to the base's dtype as saved weights are, or the exact sum."""
+    importance: PathText | None = None
+    """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
 
 
 class Inputs(Settings):
