@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from agentmerge.alike.experts import arranged, is_expert
 from agentmerge.alike.view import FlatRange, RangeView, widest
 from agentmerge.errors import shortened
-from agentmerge.sources.prefixes import common_name
+from agentmerge.sources.prefixes import common_name as common_name  # for those who look for it here
 from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
