@@ -45,9 +45,11 @@ class AgentSource(Settings):
     """Where an agent is, and its weight."""
 
     source: PathText = Field(min_length=1)
-    """A folder, or a single .safetensors file."""
+    """A folder, or a single file of weights."""
     weight: float = 1.0
     """Its coefficient."""
+    materialize: Literal["base_dtype", "exact"] = "base_dtype"
+    """What a LoRA adapter makes of the base: rounded to the base's dtype as saved weights are, or the exact sum."""
     importance: PathText | None = None
     """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
     grams: PathText | None = None

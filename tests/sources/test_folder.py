@@ -297,10 +297,10 @@ def test_an_empty_folder_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
-def test_other_formats_are_named_and_to_be_converted(tmp_path: Path, name: str) -> None:
-    for file in (name, "training_args.bin", "config.json"):
+def test_what_a_trainer_leaves_beside_is_no_second_file_of_weights(tmp_path: Path, name: str) -> None:
+    for file in (name, "training_args.bin", "optimizer.pt", "config.json"):
         (tmp_path / file).touch()
-    with refusal(f"found only {name}, expected safetensors", "Convert it"):
+    with refusal(f"{tmp_path / name}: an empty file, expected a file of torch.save"):
         refused(tmp_path)
 
 
@@ -317,10 +317,10 @@ def test_one_shard_of_two_is_not_a_checkpoint(tmp_path: Path) -> None:
         refused(tmp_path)
 
 
-def test_a_lora_adapter_is_to_be_merged_into_its_base_first(tmp_path: Path) -> None:
+def test_a_lora_adapter_without_a_base_is_to_be_merged_into_its_base_first(tmp_path: Path) -> None:
     save(tmp_path / "adapter_model.safetensors", lora=EMBED)
     (tmp_path / "adapter_config.json").write_text("{}")
-    with refusal("LoRA adapter", "not supported yet", "Merge it into its base first"):
+    with refusal("LoRA adapter", "a base is none", "Merge it into its base first"):
         refused(tmp_path)
 
 

@@ -38,9 +38,9 @@ STATES = {
     "Megatron, distributed": (["__0_0.distcp", "common.pt", "metadata.json"], "convert_checkpoints.py export"),
     "tensor parallel": (["model_tp_rank_0.pt", "model_tp_rank_1.pt"], "one file per process"),
     "Meta": (["consolidated.00.pth", "consolidated.01.pth"], "convert_llama_weights_to_hf.py"),
-    "adapter": (["adapter_model.bin", "adapter_config.json"], "merge_and_unload"),
+    "adapter": (["adapter_model.pt", "adapter_config.json"], "merge_and_unload"),
     "adapter, one folder above": (["lora_model/adapter_model.safetensors"], "merge_and_unload"),
-    "adapter of safetensors": (["adapter_model.safetensors", "adapter_config.json"], "merge_and_unload"),
+    "adapter of another kind": (["adapters.safetensors", "adapter_config.json"], "merge_and_unload"),
 }
 
 

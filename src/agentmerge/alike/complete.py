@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agentmerge.alike.names import common_name
 from agentmerge.errors import AlignmentError, Where, shortened
+from agentmerge.sources.prefixes import common_name
 from agentmerge.sources.trainers import UNLORA
 
 if TYPE_CHECKING:

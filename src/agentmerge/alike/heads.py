@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.alike.names import common_name
 from agentmerge.alike.view import FlatRange, RangeView, renamed, without
 from agentmerge.errors import AlignmentError, Note, Where
+from agentmerge.sources.embeddings import NO_EMBEDDING, embedding_in, usual_head
 from agentmerge.sources.language import language_sections, setting
+from agentmerge.sources.prefixes import common_name
 from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -25,23 +26,6 @@ if TYPE_CHECKING:
     from agentmerge.alike.family import Family
     from agentmerge.sources.source import Source
 
-EMBEDDING = re.compile(
-    r"^(?P<outer>.*?)"
-    r"(?P<inner>model\.(?:language_model|text_model|transformer|decoder)\.|transformer\.embedding\."
-    r"|(?:model|transformer|gpt_neox|backbone|decoder)\.|)"
-    r"(?P<name>embed_tokens|wte|word_embeddings|tok_embeddings|embed_in)\.weight$"
-)
-"""The embeddings that we know: what stands before `inner` keeps its head beside it."""
-HEAD_OF = {
-    "embed_tokens": "lm_head.weight",
-    "wte": "lm_head.weight",
-    "word_embeddings": "lm_head.weight",
-    "tok_embeddings": "output.weight",
-    "embed_in": "embed_out.weight",
-}
-"""How the head beside an embedding is usually called."""
-NO_EMBEDDING = re.compile(r"(?:^|\.)(?:talker|visual|vision\w*|audio\w*|encoder|draft\w*|mtp\w*|\w*tower)\.|\.\d+\.")
-"""In the names of other embeddings: of another model inside the model, or of one layer."""
 HEAD = re.compile(
     r"(?:^|\.)(?:lm_head|embed_out|output_layer|output|ff_out|lm_out|head|proj_out|generator|decoder|logits|lm_proj"
     r"|unembed)\.weight$"
@@ -107,14 +91,9 @@ def pair_of(source: Source, *, untied: bool = False) -> HeadPair | None:
         source: under any names.
         untied: its config says that it stores a head: one of an unusual name is then known by its shape.
     """
-    embeddings = [
-        name
-        for name, spec in source.specs.items()
-        if len(spec.shape) == 2 and not NO_EMBEDDING.search(name) and EMBEDDING.match(name)
-    ]
-    if len(embeddings) != 1:
+    embedding = embedding_in(source.specs)
+    if embedding is None:
         return None
-    (embedding,) = embeddings
     usual = usual_head(embedding)
     return HeadPair(embedding, _stored_head(source, embedding, usual, untied) or usual)
 
@@ -230,23 +209,6 @@ def _contradictions(agent: Source, config: Mapping[str, Any], own: HeadPair) -> 
         return ()
     text = f"tie_word_embeddings is false in its config.json, but it stores no {own.head}"
     return (Note(text, where=agent.where, named=True),)
-
-
-def usual_head(embedding: str) -> str:
-    """How the head beside an embedding is usually called.
-
-    model.embed_tokens has lm_head, thinker.model.embed_tokens thinker.lm_head, model.language_model.embed_tokens
-    lm_head, transformer.embedding.word_embeddings transformer.output_layer, model.transformer.wte
-    model.transformer.ff_out.
-    """
-    found = EMBEDDING.match(embedding)
-    assert found is not None
-    outer, inner, name = found["outer"], found["inner"], found["name"]
-    if inner == "transformer.embedding.":
-        return f"{outer}transformer.output_layer.weight"
-    if inner == "model.transformer." and name == "wte":
-        return f"{outer}{inner}ff_out.weight"
-    return f"{outer if inner else ''}{HEAD_OF[name]}"
 
 
 def _stored_head(source: Source, embedding: str, usual: str, untied: bool) -> str:

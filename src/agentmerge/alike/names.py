@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from agentmerge.alike.experts import arranged, is_expert
 from agentmerge.alike.view import FlatRange, RangeView, widest
 from agentmerge.errors import shortened
+from agentmerge.sources.prefixes import common_name as common_name  # for those who look for it here
 from agentmerge.tensors import TensorSpec
 
 if TYPE_CHECKING:
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
     from agentmerge.alike.family import Family
     from agentmerge.sources.source import Source
 
-WRAPPERS = re.compile(r"(?:(?<=\.)|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-"""What torch.compile, FSDP and activation checkpointing put into a name, anywhere."""
-PREFIXES = re.compile(
-    r"^(?:(?:module|base_model|policy|actor|actor_module|pretrained_model|model|language_model|text_model|transformer)\.)+"
-)
-"""What trainers and the several generations of transformers put before a name."""
 HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output_layer)\.(?:weight|bias)$|^(?:output|ff_out)\.(?:weight|bias)$")
 """May be left over: tied heads are put right later."""
 
@@ -71,11 +66,6 @@ def renamed_like(base: Source, agent: Source, *, missing: bool = False, extra: b
     if not moved and not experts:
         return agent, ""
     return _seen(base, agent, ours, theirs, moved, experts), ""
-
-
-def common_name(name: str) -> str:
-    """A name without what trainers and exporters put before it."""
-    return PREFIXES.sub("", WRAPPERS.sub("", name))
 
 
 def _may_be_left(name: str) -> bool:

@@ -13,6 +13,7 @@ from agentmerge.engine.estimate import check_cost, drafts_of
 from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role, SourceError, Where
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
+from agentmerge.files.torch_header import SUFFIXES
 from agentmerge.files.writer import missing_bytes
 from agentmerge.frozen import Frozen, Record
 from agentmerge.sidefiles.copied import left_behind, listed
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from agentmerge.engine.plan import Plan
     from agentmerge.methods.base import Beside
     from agentmerge.recipe import Recipe
+    from agentmerge.sources.adapter import Materialize
     from agentmerge.sources.source import Source
 
 Severity = Literal["error", "warning", "note"]
@@ -152,7 +154,8 @@ class _Look:
         texts = {BASE: recipe.base, **{Role(name): recipe.agents[name].source for name in recipe.agent_names}}
         for role, text in texts.items():
             with self.collecting():
-                sources[role.name] = self._open(role, text, sources.get("base"))
+                way = "base_dtype" if role == BASE else recipe.agents[role.name].materialize
+                sources[role.name] = self._open(role, text, sources.get("base"), way)
         return sources
 
     def _family(self, sources: Mapping[str, Source]) -> Family | None:
@@ -190,9 +193,11 @@ class _Look:
                     found[kind][name] = BESIDE_ALIKE[kind](family, source)
         return found
 
-    def _open(self, role: Role, text: str, base: Source | None = None) -> Source:
+    def _open(
+        self, role: Role, text: str, base: Source | None = None, materialize: Materialize = "base_dtype"
+    ) -> Source:
         try:
-            return self._stack.enter_context(opened(role, text, base))
+            return self._stack.enter_context(opened(role, text, base, materialize))
         except MergeError as error:
             raise error.named() from error
 
@@ -251,7 +256,7 @@ def _protect(read: Protected, path: Path, what: str) -> None:
         read.add_folder(path, what)
     elif path.exists():
         read.add_file(path, what)
-        for beside in path.parent.iterdir() if path.suffix == ".safetensors" else ():
+        for beside in path.parent.iterdir() if path.suffix in (".safetensors", *SUFFIXES) else ():
             if beside.name == "config.json" or is_tokenizer(beside.name):
                 read.add_file(beside, what)
 

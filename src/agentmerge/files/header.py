@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ CONVERT = (
 )
 FOREIGN = {
     LFS: ("a Git LFS pointer", "the file itself", LFS_TODO),
-    b"PK\x03\x04": ("a PyTorch (zip) file", "safetensors", CONVERT),
+    b"PK\x03\x04": ("a PyTorch (zip) file", "safetensors", "Call it .bin or .pt, as what it is."),
     b"\x80\x02": ("a PyTorch (pickle) file", "safetensors", CONVERT),
     b"GGUF": ("a GGUF file", "safetensors", "Merge the safetensors checkpoint that it was made from."),
 }
@@ -49,6 +49,15 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Strided:
+    """How a tensor lies where not row by row: element [i, j, ...] at i * strides[0] + j * strides[1] + ..."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In elements."""
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     """What one safetensors file holds."""
 
@@ -59,6 +68,8 @@ class Header:
     """Bytes before the data."""
     sha256: str
     """Of those bytes, as hexadecimal."""
+    strided: Mapping[str, Strided] = field(default_factory=dict)
+    """Tensors whose entry is the range that they lie over; only PyTorch files have some."""
 
 
 def header_of(fd: int, path: Path) -> Header:

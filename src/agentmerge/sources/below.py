@@ -35,8 +35,10 @@ def checkpoints_below(folder: Path) -> list[Path]:
 
 
 def _may_be_given(folder: Path) -> bool:
-    """Whether a folder has whole weights in safetensors."""
+    """Whether a folder has whole weights in safetensors, or an adapter that can be read."""
     names = _names(folder)
+    if {"adapter_config.json", "adapter_model.safetensors"} <= set(names):
+        return True
     weights = [name for name in names if name.endswith(".safetensors")]
     return bool(weights) and len(adapters_of(weights)) < len(weights) and not re.match(r"optim", weights[0])
 

@@ -1,4 +1,4 @@
-"""The safetensors files of one folder, or one such file, read block by block."""
+"""The weight files of one folder, or one such file, read block by block: safetensors, or what torch.save wrote."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from agentmerge.errors import Note, SourceError, Where, did_you_mean, shortened
+from agentmerge.errors import Note, Where, shortened
 from agentmerge.files.documents import abbreviated, dangling, leads_nowhere
 from agentmerge.files.header import Header, header_of
 from agentmerge.files.os_errors import source_errors
 from agentmerge.files.positional import OpenFiles, advise_sequential, open_to_read, read_into
 from agentmerge.files.reading import Extent
+from agentmerge.files.torch_header import SUFFIXES, torch_header
 from agentmerge.sources.index import missing_tensor
+from agentmerge.sources.placed import room_for
 from agentmerge.sources.source import NOWHERE, Extents, Identity, SourceFile, Stored
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class FolderWeights:
-    """The tensors of safetensors files; every header is read and checked at once, but no data."""
+    """The tensors of weight files; every header is read and checked at once, but no data."""
 
     def __init__(self, text: str, folder: Path, choice: Choice) -> None:
         """Read the headers.
@@ -48,6 +48,7 @@ class FolderWeights:
         self._places, ignored = self._placed(folder, choice, {name: header for name, (_, header) in headers.items()})
         self.specs: Mapping[str, TensorSpec] = {name: place.spec for name, place in self._places.items()}
         self.notes = (*choice.notes, *ignored)
+        self.strided = {name: found for _, header in headers.values() for name, found in header.strided.items()}
 
     def read(self, block: Block, out: Array | None = None) -> Array:
         """See Weights.read.
@@ -56,22 +57,12 @@ class FolderWeights:
             SourceError: no such tensor, or its file was truncated, changed or can't be read any more.
             ValueError: the block ends beyond the tensor, or `out` does not fit it.
         """
+        out = room_for(block, self.specs, self._text, out)
         name = block.tensor.name
-        place = self._places.get(name)
-        if place is None:
-            todo = did_you_mean(name, self.specs).strip()
-            found = f"{self._text}: no tensor {abbreviated(name)}"
-            raise SourceError(found, todo=todo, where=Where(source=self._text, tensor=name))
-        dtype = DTYPES[place.spec.dtype]
-        if not 0 <= block.start <= block.stop <= place.spec.elements:
-            raise ValueError(f"{name}: elements [{block.start}, {block.stop}) of {place.spec.elements}")
-        if out is None:
-            out = np.empty(block.elements, dtype)
-        elif out.dtype != dtype or out.shape != (block.elements,):
-            raise ValueError(f"{name}: out is {out.dtype} {out.shape}, expected {dtype} ({block.elements},)")
+        place = self._places[name]
         path, file = place.file.path, place.file
         with source_errors(f"{path}: tensor {abbreviated(name)}", path), self._open.borrow(file.name) as fd:
-            read_into(fd, out, place.offset + block.start * dtype.itemsize)
+            read_into(fd, out, place.offset + block.start * out.itemsize)
         return out
 
     def extents(self, block: Block) -> Extents:
@@ -119,7 +110,7 @@ class FolderWeights:
         for tensor_name, name in (choice.owners or {}).items():
             if tensor_name not in places:
                 holders = [other for other, header in headers.items() if tensor_name in header.tensors]
-                raise missing_tensor(folder, tensor_name, name, holders)
+                raise missing_tensor(folder / choice.index, tensor_name, name, holders)
         return places, notes
 
 
@@ -160,7 +151,8 @@ def _header(folder: Path, name: str) -> tuple[SourceFile, Header]:
     with source_errors(str(path)):
         fd = open_to_read(path)
         try:
-            header, state = header_of(fd, path), os.fstat(fd)
+            header = (torch_header if name.endswith(SUFFIXES) else header_of)(fd, path)
+            state = os.fstat(fd)
         finally:
             os.close(fd)
     return SourceFile(name, state.st_size, state.st_mtime_ns, header.sha256), header

@@ -1,4 +1,4 @@
-"""Which safetensors files of a folder make up the checkpoint: the index's, or the only one."""
+"""Which weight files of a folder make up the checkpoint: the index's, or the only one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SINGLE = "model.safetensors"
+TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 UNFINISHED = (
     "Finish the download (`hf download` fetches only what is missing), or save the checkpoint again. Do not take the "
     "tensors out of the index: what was trained in them would be lost."
@@ -34,6 +35,8 @@ class Choice:
     owners: Mapping[str, str] | None = None
     """The file of each tensor by the index; None without an index."""
     notes: tuple[Note, ...] = ()
+    index: str = INDEX
+    """The file of that index."""
 
 
 def choose(folder: Path, names: Sequence[str]) -> Choice:
@@ -70,17 +73,41 @@ def choose(folder: Path, names: Sequence[str]) -> Choice:
     return Choice(files, owners, tuple(Note(note, where=where) for note in notes))
 
 
-def missing_tensor(folder: Path, name: str, file: str, holders: Sequence[str]) -> SourceError:
+def choose_torch(folder: Path, names: Sequence[str], files: Sequence[str]) -> Choice:
+    """The files of torch.save that make up the checkpoint of a folder: the index's, or the only one.
+
+    Args:
+        folder: to look into.
+        names: of everything in it.
+        files: those that may be weights.
+
+    Raises:
+        SourceError: they are not one checkpoint, or not all of it.
+    """
+    if TORCH_INDEX in names:
+        owners = _owners(folder / TORCH_INDEX)
+        return Choice(tuple(sorted(set(owners.values()))), owners, index=TORCH_INDEX)
+    chosen = [name for name in files if name == TORCH_SINGLE] or list(files)
+    where = Where(path=str(folder))
+    found = f"{folder}: found {shortened(chosen)} and no {TORCH_INDEX}"
+    if len(chosen) > 1:
+        todo = "Give the path of the one that is the model, or put the index of its shards there."
+        raise SourceError(found, expected="one checkpoint", todo=todo, where=where)
+    if re.search(r"-\d+-of-0*([2-9]|[1-9]\d+)\.\w+$", chosen[0]):
+        raise SourceError(found, expected="all of its shards", todo=UNFINISHED, where=where)
+    return Choice((chosen[0],))
+
+
+def missing_tensor(path: Path, name: str, file: str, holders: Sequence[str]) -> SourceError:
     """The error for a shard that does not hold what the index says.
 
     Args:
-        folder: of the index.
+        path: of the index.
         name: of the tensor.
         file: that should hold it.
         holders: the files that do.
     """
     found = f"found it in {shortened(holders)}" if holders else "no shard has it"
-    path = folder / INDEX
     return SourceError(
         f"{path}: tensor {abbreviated(name)} should be in {file}, which does not hold it; {found}",
         todo=UNFINISHED,

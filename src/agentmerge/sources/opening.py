@@ -5,27 +5,33 @@ A new kind of source is an entry of OPENERS, or takes the place of one that refu
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NoReturn
 
 from agentmerge.errors import Role, SourceError, SourceNotFoundError, Where, about, shortened
-from agentmerge.files.header import CONVERT
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
+from agentmerge.files.torch_header import SUFFIXES
+from agentmerge.sources.adapter_opening import open_adapter
 from agentmerge.sources.below import checkpoints_below, trained_parts_below
+from agentmerge.sources.delta_opening import delta_files, open_deltas
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import hub_id, local_path
-from agentmerge.sources.index import Choice, choose
+from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
 from agentmerge.sources.source import Folder, Source
-from agentmerge.sources.trainers import UNLORA, Unfinished, adapters_of, unfinished
+from agentmerge.sources.strided import in_rows
+from agentmerge.sources.trainers import Unfinished, adapters_of, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-TORCH = (".bin", ".pt", ".pth", ".ckpt")
+    from agentmerge.sources.adapter import Materialize
+
+SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
 
 
@@ -43,6 +49,8 @@ class Request:
     """What a folder holds, sorted, hidden entries aside; None for anything else."""
     base: Source | None
     """What an agent's changes are to be added to, for formats that hold nothing else."""
+    materialize: Materialize = "base_dtype"
+    """How that sum is read."""
 
     @property
     def weights(self) -> list[str]:
@@ -64,13 +72,16 @@ class Opener:
 
 
 @contextmanager
-def opened(role: Role | None, text: str, base: Source | None = None) -> Iterator[Source]:
+def opened(
+    role: Role | None, text: str, base: Source | None = None, materialize: Materialize = "base_dtype"
+) -> Iterator[Source]:
     """A source that is open for as long as the `with` lasts: every header is read and checked, but no data.
 
     Args:
         role: who it is in a merge; None for none.
         text: what the user wrote: a folder, or a file.
         base: given to an agent that holds nothing but its changes.
+        materialize: how what an adapter makes of the base is read: in the base's dtype, or exact.
 
     Raises:
         SourceNotFoundError: the path, or a file that the index names, is not there.
@@ -78,18 +89,18 @@ def opened(role: Role | None, text: str, base: Source | None = None) -> Iterator
     """
     with ExitStack() as stack:
         with about(Where(role, text)), source_errors(text):
-            request = _request(role, text, base)
+            request = _request(role, text, base, materialize)
             opener = next(opener for opener in OPENERS if opener.recognises(request))
             source = stack.enter_context(opener.open(request))
         yield source
 
 
-def _request(role: Role | None, text: str, base: Source | None) -> Request:
+def _request(role: Role | None, text: str, base: Source | None, materialize: Materialize) -> Request:
     path = local_path(text)
     exists = bool(text) and path.exists()
     folder = exists and path.is_dir()
     names = tuple(sorted(e.name for e in path.iterdir() if not e.name.startswith("."))) if folder else None
-    return Request(role, text, path, exists, names, base)
+    return Request(role, text, path, exists, names, base, materialize)
 
 
 @contextmanager
@@ -114,7 +125,7 @@ def _stored(request: Request, folder: Folder, choice: Choice) -> Iterator[Source
         yield Source(
             role=request.role,
             text=request.text,
-            weights=weights,
+            weights=in_rows(weights, request.text),
             folder=folder,
             identity=weights.identity,
             metadata=weights.metadata,
@@ -139,10 +150,18 @@ def _refuse_nothing(request: Request) -> NoReturn:
     raise SourceNotFoundError(found, expected="a checkpoint", todo="Check the path.")
 
 
-def _refuse_adapter(request: Request) -> NoReturn:
-    files = adapters_of(request.names or (request.path.name,))
-    found = f"{request.path}: found a LoRA adapter ({shortened(files)}), which is not supported yet"
-    raise SourceError(found, todo=UNLORA)
+def _open_adapter(request: Request) -> AbstractContextManager[Source]:
+    folder = Folder(request.path if request.names is not None else request.path.parent, request.names is not None)
+    names = request.names or (request.path.name,)
+    return open_adapter(request.role, request.text, folder, names, request.base, request.materialize)
+
+
+def _open_deltas(request: Request) -> AbstractContextManager[Source]:
+    if request.names is None:
+        folder = Folder(request.path.parent, whole=False)
+        return open_deltas(request.role, request.text, folder, (), (request.path.name,), request.base)
+    folder = Folder(request.path, whole=True)
+    return open_deltas(request.role, request.text, folder, request.names, _deltas(request), request.base)
 
 
 def _refuse_parts(request: Request) -> NoReturn:
@@ -156,9 +175,11 @@ def _refuse_gguf(request: Request) -> NoReturn:
     raise SourceError(_only(request.path, request.holding((".gguf",))), expected="safetensors", todo=todo)
 
 
-def _refuse_torch(request: Request) -> NoReturn:
-    found = _only(request.path, request.holding((*TORCH, ".gguf")))
-    raise SourceError(found, expected="safetensors", todo=CONVERT)
+@contextmanager
+def _open_torch(request: Request) -> Iterator[Source]:
+    choice = choose_torch(request.path, request.names or (), request.holding(SUFFIXES))
+    with _stored(request, Folder(request.path, whole=True), choice) as source:
+        yield source
 
 
 def _refuse_folder(request: Request) -> NoReturn:
@@ -184,9 +205,17 @@ def _is_adapter(request: Request) -> bool:
     if request.names is None:
         return bool(adapters_of([request.path.name]))
     adapters = adapters_of(request.names)
-    return bool(adapters) and not {*request.weights, *request.holding(TORCH), INDEX}.intersection(request.names) - {
+    return bool(adapters) and not {*request.weights, *request.holding(SUFFIXES), INDEX}.intersection(request.names) - {
         *adapters
     }
+
+
+def _deltas(request: Request) -> list[str]:
+    """The files that are deltas."""
+    if request.names is None:
+        return delta_files(request.path.parent, [request.path.name])
+    sharded = INDEX in request.names
+    return delta_files(request.path, [name for name in request.weights if not (sharded and SHARD.search(name))])
 
 
 def _parts(request: Request) -> Unfinished | None:
@@ -201,11 +230,12 @@ def _parts(request: Request) -> Unfinished | None:
 OPENERS = (
     Opener(lambda request: not request.exists and hub_id(request.text) is not None, _refuse_hub_id),
     Opener(lambda request: not request.exists, _refuse_nothing),
-    Opener(_is_adapter, _refuse_adapter),
+    Opener(_is_adapter, _open_adapter),
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
+    Opener(lambda request: bool(_deltas(request)), _open_deltas),
     Opener(lambda request: request.names is None, _open_file),
     Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),
-    Opener(lambda request: bool(request.holding(TORCH)), _refuse_torch),
+    Opener(lambda request: bool(request.holding(SUFFIXES)) or TORCH_INDEX in (request.names or ()), _open_torch),
     Opener(lambda request: bool(request.holding((".gguf",))), _refuse_gguf),
     Opener(lambda request: True, _refuse_folder),
 )

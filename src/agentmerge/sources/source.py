@@ -163,6 +163,10 @@ class Source:
         """For what is to be said of it."""
         return Where(self.role, self.text)
 
+    def noted(self, *notes: Note) -> Source:
+        """The same source with some notes more."""
+        return replace(self, notes=(*self.notes, *notes))
+
     def seen_as(self, weights: Weights, *notes: str) -> Source:
         """The same source through a view of its weights, and what is to be said of that."""
         return replace(self, weights=weights, notes=(*self.notes, *(Note(note, where=self.where) for note in notes)))
