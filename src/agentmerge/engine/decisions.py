@@ -147,7 +147,7 @@ class _Draft:
         opened = self.family.base if source == "base" else self.family.agents[source]
         spec = opened.specs[job.tensor.name]
         decided = self.recipe.inputs.storage_rounding == "ignore" and job.method is not None and source != "base"
-        return Row(source, spec, decided and rounds(job.tensor.dtype, opened.weights.stored(spec.name)))
+        return Row(source, spec, rounds=decided and rounds(job.tensor.dtype, opened.weights.stored(spec.name)))
 
     def _beside_row(self, kind: Beside, name: str, job: Job, shape: tuple[int, ...]) -> Row:
         """The row of what is read beside an agent's tensor, which must have this shape."""
