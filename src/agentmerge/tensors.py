@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Reach = Literal["element", "row", "matrix", "tensor"]
+"""What must be seen of a tensor at a time: any elements, whole rows, whole matrices (of the last two axes), or all."""
 Rounding = Literal["nearest", "stochastic"]
 
 DTYPES: dict[str, np.dtype[Any]] = {

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pytest
 
-from agentmerge import Recipe, merge, probe, sweep
+from agentmerge import Recipe, kernels, merge, probe, sweep
+from agentmerge.errors import RecipeError
 from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.making import Making
 from agentmerge.methods.registry import known_methods, resolve_method
@@ -18,6 +19,7 @@ from agentmerge.testing import (
     Sources,
     assert_contract,
     assert_same_tensors,
+    make_agents,
     random_base,
     random_gram,
     read_checkpoint,
@@ -235,3 +237,49 @@ def test_any_nesting_merges_alone_from_a_survey_and_in_a_sweep(
     assert any((array != read_checkpoint(Path(measured["base"]))[name]).any() for name, array in expected.items())
     for other in ("surveyed", f"sweep/{setting}={value}"):
         assert_same_tensors(read_checkpoint(tmp_path / other), expected, other)
+
+
+WIDE = {"a.q_proj.weight": (240, 576), "norm": (31,)}
+"""A row of the first does not divide a leaf, and it has more elements than fit the cache."""
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "disentangle", "then": "della"},
+        {"name": "svc", "then": "della"},
+        {"name": "calibrate", "then": "della_linear"},
+        {"name": "della", "then": {"name": "wudi", "solver": "exact"}},
+        {"name": "breadcrumbs", "then": {"name": "wudi", "solver": "exact"}},
+    ],
+    ids=str,
+)
+def test_rows_and_matrices_stay_whole_within_any_wrapper(
+    tmp_path: Path, method: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of any size, with compiled loops and without."""
+    sources = make_agents(tmp_path / "in", base=random_base(0, WIDE, dict.fromkeys(WIDE, "F32")))
+    merge(sources.recipe(method), tmp_path / "large")
+    merge(sources.recipe(method, run={"block_size": 4096, "workers": 1}), tmp_path / "small")
+    monkeypatch.setattr(kernels, "compiling", lambda: False)
+    merge(sources.recipe(method), tmp_path / "defined")
+    for other in ("small", "defined"):
+        assert_same_tensors(read_checkpoint(tmp_path / "large"), read_checkpoint(tmp_path / other))
+
+
+def test_a_rule_may_not_bring_in_what_is_not_read(measured: dict[str, Any], tmp_path: Path) -> None:
+    recipe = {
+        **measured,
+        "method": {"name": "dare", "then": "linear"},
+        "rules": [{"tensors": "a.*", "then": "regmean"}],
+    }
+    with pytest.raises(RecipeError, match="reads grams, which 'dare' does not"):
+        merge(recipe, tmp_path / "out")
+
+
+def test_a_rule_that_changes_what_is_linear_leaves_calibrate_its_whole_matrices(tmp_path: Path) -> None:
+    """The method that most tensors have is measured as if it merged every one, a matrix in many blocks too."""
+    sources = make_agents(tmp_path / "in", base=random_base(0, WIDE, dict.fromkeys(WIDE, "F32")))
+    rules = [{"tensors": "a.*", "linear": "none"}]
+    recipe = sources.recipe({"name": "wudi_auto"}, rules=rules, run={"block_size": 4096, "workers": 1})
+    merge(recipe, tmp_path / "out")

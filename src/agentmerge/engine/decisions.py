@@ -10,7 +10,7 @@ from agentmerge.alike.storage import rounds
 from agentmerge.engine.plan import AS_STORED, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.engine.verdicts import idle_notes, untied
-from agentmerge.errors import AlignmentError, Note, RecipeError
+from agentmerge.errors import AlignmentError, Note, RecipeError, Where
 from agentmerge.files.layout import Layout, plan_layout
 from agentmerge.recipe import OUTPUT_DTYPES
 from agentmerge.survey.ties import HeadDiffers
@@ -46,6 +46,7 @@ def plan_of(recipe: Recipe, family: Family, beside: Mapping[Beside, Mapping[str,
     rules, alignment = Rules(recipe), family.alignment
     assert alignment is not None, "the chain ends with it"
     decisions = {name: rules.decide(name) for name in family.base.specs}
+    _check_reads(recipe, decisions)
     layout = plan_layout(_output_specs(recipe, family), int(recipe.output.shard_size))
     draft = _Draft(recipe, family, beside, alignment, layout)
     head = family.tied.head if family.tied is not None else None
@@ -59,6 +60,18 @@ def plan_of(recipe: Recipe, family: Family, beside: Mapping[Beside, Mapping[str,
     notes = (*_unused(rules), *_notes(family, decisions))
     plan = Plan(recipe, family, beside, jobs, tuple(map(_comparison, family.ties)), layout, notes)
     return replace(plan, notes=(*notes, *idle_notes(plan)))
+
+
+def _check_reads(recipe: Recipe, decisions: Mapping[str, Decision]) -> None:
+    """A rule brings in no method that reads what the recipe's method does not: it is not opened."""
+    for name, decision in decisions.items():
+        method = decision.method
+        if method is not None and not set(method.reads) <= set(recipe.method.reads):
+            raise RecipeError(
+                f"rules: the method of {name} reads {', '.join(method.reads)}, which '{recipe.method.name}' does not",
+                todo="Make two merges, or let the rules vary a method that reads it.",
+                where=Where(path="rules", tensor=name),
+            )
 
 
 def varied(plan: Plan, recipe: Recipe) -> Plan:

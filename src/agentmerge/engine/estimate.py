@@ -55,7 +55,7 @@ def block_size(plan: Plan) -> int:
     return min(max(BUFFERS * width // (workers(plan) * _row_bytes(plan)), least), most)
 
 
-def blocks(job: Job, size: int, start: int = 0, stop: int | None = None) -> Iterator[Block]:
+def blocks(job: Job, size: int, start: int = 0, stop: int | None = None, least: int = 0) -> Iterator[Block]:
     """The blocks of elements [start, stop) of a job's tensor, every inner edge a multiple of the job's step.
 
     Args:
@@ -63,10 +63,12 @@ def blocks(job: Job, size: int, start: int = 0, stop: int | None = None) -> Iter
         size: bytes of the base in one block.
         start: of the elements.
         stop: of the elements; None is the tensor's end.
+        least: a multiple of that step, in its place; 0 takes the step.
     """
     stop = job.tensor.elements if stop is None else stop
-    step = max(size // DTYPES[job.tensor.dtype].itemsize // job.step, 1) * job.step
-    for edge in range(start - start % job.step, stop, step):
+    least = least or job.step
+    step = max(size // DTYPES[job.tensor.dtype].itemsize // least, 1) * least
+    for edge in range(start - start % least, stop, step):
         yield Block(job.tensor, edge, min(edge + step, stop))
 
 

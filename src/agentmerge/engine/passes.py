@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import lcm
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentmerge.analysis.measured import sample_of
@@ -98,6 +99,11 @@ class Pass:
         works = [job.work, *(output.plan.job(job.name).work for output in self.outputs if job.places)]
         asked = [question.share(job.tensor, len(job.agents)) for question in self.asked_of(job)]
         return max([*asked, *(work.share for work in works)])
+
+    def step(self, job: Job) -> int:
+        """Elements of which blocks have a multiple: what is asked may have to see more than the job's method."""
+        asked = (question.reach(job.tensor, len(job.agents)) for question in self.asked_of(job))
+        return lcm(job.step, *(job.step_of(reach) for reach in asked))
 
     def flop(self, job: Job) -> float:
         """What a job computes at length in this pass; what a fold drafted is only read in the last one."""

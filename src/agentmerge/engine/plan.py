@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.tokens import content_of
 from agentmerge.methods.base import Work
-from agentmerge.tensors import DTYPES, LEAF, Block, Cast, TensorSpec
+from agentmerge.tensors import DTYPES, LEAF, Block, Cast, Reach, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,12 +86,15 @@ class Job:
     @property
     def step(self) -> int:
         """Elements of which every block but a tensor's last has a multiple: leaves, whole rows or matrices, or all."""
-        if self.work.reach == "element":
+        return self.step_of(self.work.reach)
+
+    def step_of(self, reach: Reach) -> int:
+        """The same for what reaches so far."""
+        if reach == "element":
             return LEAF
-        if self.work.reach == "row":
+        if reach == "row":
             return self.tensor.rows_and_leaves
-        shape = self.tensor.shape if self.work.reach == "tensor" else self.tensor.shape[-2:]
-        return lcm(prod(shape), LEAF) or LEAF
+        return lcm(prod(self.tensor.shape if reach == "tensor" else self.tensor.shape[-2:]), LEAF) or LEAF
 
     def bytes_read(self, elements: int) -> int:
         """Bytes that so many elements take in all the rows, and what is read whole with them."""

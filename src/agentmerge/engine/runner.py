@@ -95,7 +95,7 @@ class Progress:
         done = [ledger.done(job.name) for ledger in self._ledgers]
         share, flop = self._pass.share(job), self._pass.flop(job) / max(job.tensor.elements, 1)
         for start, stop, lacking in gaps(done, job.tensor.elements):
-            for block in blocks(job, size, start, stop):
+            for block in blocks(job, size, start, stop, self._pass.step(job)):
                 yield Unit(job, block, lacking, share, flop * block.elements)
 
     def collect(

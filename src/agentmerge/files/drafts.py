@@ -82,7 +82,7 @@ class Drafts:
         """
         if name in self._slots:
             write_from(self._file, values, self._offsets[name] + 4 * start)
-            write_from(self._file, np.array([_checksum(values)], np.uint64), self._stamp(name, start))
+            write_from(self._file, np.array([_checksum(name, start, values)], np.uint64), self._stamp(name, start))
 
     def take(self, name: str, start: int, elements: int) -> Array | None:
         """What was kept, float32 [elements]; None where that is not whole."""
@@ -94,7 +94,7 @@ class Drafts:
             read_into(self._file, stamp, self._stamp(name, start))
         except (OSError, ShortRead):
             return None
-        return values if int(stamp[0]) == _checksum(values) else None
+        return values if int(stamp[0]) == _checksum(name, start, values) else None
 
     def close(self) -> None:
         """Let go of the file."""
@@ -115,6 +115,6 @@ class Drafts:
         return self._offsets[name] + 4 * slot.elements + 8 * matrix
 
 
-def _checksum(values: Array) -> int:
-    """Over the bytes and how many they are."""
-    return values.size << 32 | zlib.crc32(flat_bytes(values), _SEED)
+def _checksum(name: str, start: int, values: Array) -> int:
+    """Over whose they are, the bytes, and how many: what an earlier run kept here for another name is none of ours."""
+    return values.size << 32 | zlib.crc32(flat_bytes(values), zlib.crc32(f"{name}\0{start}".encode(), _SEED))

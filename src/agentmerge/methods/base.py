@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.statistic import Foldable, Survey
-    from agentmerge.tensors import Array, Stack, TensorSpec
+    from agentmerge.tensors import Array, Reach, Stack, TensorSpec
 
 
 Precision = Literal["float32", "float64"]
@@ -48,7 +48,7 @@ class Context:
 class Work:
     """What merging one tensor takes."""
 
-    reach: Literal["element", "row", "matrix", "tensor"] = "element"
+    reach: Reach = "element"
     """What one call of `merge` must see: any block of elements, whole rows (of the last axis), whole matrices (of the
     last two), or all."""
     flop: float = 0.0
@@ -118,6 +118,9 @@ class MergeMethod(Settings, ABC):
     """A line on each of the names; where it is absent, the first line of the docstring."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other spellings of the names."""
+
+    reports: ClassVar[bool] = False
+    """Whether it tells facts while it merges (survey/reported.py), so that its merge is never taken from a draft."""
 
     name: str
     """The name in a recipe; every method narrows it to a Literal of its own names."""

@@ -30,7 +30,7 @@ from agentmerge.machine import available_cpus
 from agentmerge.methods.base import Dilution, added, before_merging
 from agentmerge.methods.inner_retention import InnerRetention, RetentionOutside, draft_of, inner_merge, settings_of
 from agentmerge.methods.kernel import in_parts, parts_of, sees_whole
-from agentmerge.methods.wrapper import Wrapper
+from agentmerge.methods.wrapper import Wrapper, chain_of
 from agentmerge.survey.retention import (
     StoredRetention,
     mean_retention,
@@ -74,6 +74,7 @@ class Calibrate(Wrapper):
         if self.per == "matrix":
             return work
         dear = work.device == "cpu" and work.flop > AGAIN * available_cpus() * tensor.elements
+        dear = dear and not any(one.reports for one in chain_of(self.then))
         return replace(work, draft=draft_of(self.then)) if dear else replace(work, times=2 * work.times)
 
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
@@ -137,7 +138,8 @@ class Calibrate(Wrapper):
     def _by_matrix(self, stack: Stack, merged: Array) -> Array:
         """Each matrix of the inner merge with its own s, float32 [n]."""
         tensor = stack.block.tensor
-        by_matrix = self.then.work(tensor, len(stack.agents)).reach == "matrix"
+        work = self.then.work(tensor, len(stack.agents))
+        by_matrix = work.reach == "matrix" or bool(work.gram)
         size = prod(tensor.shape[-2:]) if by_matrix else stack.base.size
         for low in range(0, stack.base.size, size):
             part, own = stack.part(low, low + size), merged[low : low + size]

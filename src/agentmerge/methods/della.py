@@ -37,6 +37,7 @@ from agentmerge.methods.base import Dilution, Work
 from agentmerge.methods.breadcrumbs import factors
 from agentmerge.methods.density import Density, Shares, check_density, densities_of, keeps_all
 from agentmerge.methods.directions import rows_of
+from agentmerge.methods.kernel import WHOLE
 from agentmerge.methods.making import Made, Maker, Making
 from agentmerge.randomness import random_bits, stream_key
 from agentmerge.survey.products import Powers
@@ -119,7 +120,7 @@ class Della(Making):
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """Rows, unless the inner method must see more."""
         inner = super().work(tensor, agents)
-        return inner if inner.reach == "tensor" or keeps_all(self.density) else replace(inner, reach="row")
+        return inner if inner.reach in WHOLE or keeps_all(self.density) else replace(inner, reach="row")
 
     def needs(self, survey: Survey) -> tuple[Statistic[Any], ...]:
         """The sums of magnitudes before and after, where they count."""

@@ -34,7 +34,8 @@ import numpy as np
 from pydantic import Field
 
 from agentmerge.methods.base import Dilution, before_merging
-from agentmerge.methods.kernel import in_parts, sees_whole
+from agentmerge.methods.kernel import in_parts, parts_of, sees_whole
+from agentmerge.methods.making import made
 from agentmerge.methods.redundancy import cosines, left, redundancy
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.survey.full.definitions import pairs
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.statistic import Foldable
-    from agentmerge.tensors import Array, Stack, TensorSpec
+    from agentmerge.tensors import Array, Reach, Stack, TensorSpec
 
 
 def disentangled(tau: Array, coefficients: Array, takes_part: Sequence[bool]) -> Array:
@@ -81,7 +82,7 @@ class Disentangle(Wrapper):
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """The inner method's; what is kept of it is of what is left."""
-        work = super().work(tensor, agents)
+        work = made(super().work(tensor, agents), tensor, agents)
         return replace(work, draft=self._under + work.draft) if work.draft else work
 
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
@@ -104,7 +105,8 @@ class Disentangle(Wrapper):
         if sees_whole(self, stack):
             return None
         inner = self._inner(survey)
-        return in_parts(stack, lambda part: self.then.kernel(self.taken_from(part, survey), inner))
+        parts = parts_of(self, stack)
+        return in_parts(stack, lambda part: self.then.kernel(self.taken_from(part, survey), inner), parts)
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """What the inner method tells of what is left; the coefficients and mean cosines before and after.
@@ -196,6 +198,10 @@ class Disentangled(Statistic[Any]):
     def key(self) -> str:
         """The inner key and the settings."""
         return f"Disentangled {self.settings} {self.inner.key}"
+
+    def reach(self, tensor: TensorSpec, agents: int) -> Reach:
+        """As of the inner one."""
+        return self.inner.reach(tensor, agents)
 
     def flop(self, tensor: TensorSpec, agents: int) -> float:
         """As of the inner one."""

@@ -131,6 +131,8 @@ class Esm(WholeMatrices):
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """See WholeMatrices; with the Gram matrices where it goes by them."""
         work = super().work(tensor, agents)
+        if self.layer_power and work.flop:
+            work = replace(work, times=2)  # once more for the norms
         return (
             replace(work, reach="tensor", gram=gram_shape(tensor, turned=self.is_turned(tensor)))
             if self.by_shift(tensor)

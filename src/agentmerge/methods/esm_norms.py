@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from agentmerge.methods.arrays import Arrays
     from agentmerge.methods.layers import WholeMatrices
-    from agentmerge.tensors import Array, Stack, TensorSpec
+    from agentmerge.tensors import Array, Reach, Stack, TensorSpec
 
 Norms = dict[str, float]
 """By the name of the matrix; of experts, [its number] is part of it."""
@@ -65,10 +65,20 @@ class MatrixNorms(Statistic[Norms]):
         """As of the method whose merge it is."""
         return float(self.method.work(tensor, agents).share)
 
+    def reach(self, tensor: TensorSpec, agents: int) -> Reach:
+        """As of the method whose merge it is."""
+        reach: Reach = self.method.work(tensor, agents).reach
+        return reach
+
+    def flop(self, tensor: TensorSpec, agents: int) -> float:
+        """As of the method whose merge it is."""
+        return float(self.method.work(tensor, agents).flop)
+
     def observe(self, stack: Stack) -> Norms:
-        """Merge the matrices of one stack, and measure."""
+        """Merge the matrices of one stack, and measure; none where a rule has another setting go without Grams."""
         tensor, found = stack.block.tensor, Norms()
-        if not self.method.is_linear(tensor):
+        needs = self.method.work(tensor, len(stack.agents)).gram
+        if not self.method.is_linear(tensor) or (needs and not stack.grams):
             return found
 
         def measured(piece: Stack, arrays: Arrays) -> Array:

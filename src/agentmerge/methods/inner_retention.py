@@ -14,7 +14,7 @@ from agentmerge.methods.kernel import merge_by_kernels, parts_of, sees_whole
 from agentmerge.survey.retention import retention_by, retention_sums
 from agentmerge.survey.statistic import Statistic, Survey
 from agentmerge.survey.sums import TreeSums, TreeSumsOf
-from agentmerge.tensors import LEAF, Cast
+from agentmerge.tensors import LEAF, Cast, Reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +50,11 @@ class InnerRetention(Statistic[TreeSums]):
     def key(self) -> str:
         """By the method's settings."""
         return f"InnerRetention {self.settings}"
+
+    def reach(self, tensor: TensorSpec, agents: int) -> Reach:
+        """As of the method whose merge it is."""
+        reach: Reach = self.method.work(tensor, agents).reach
+        return reach
 
     def share(self, tensor: TensorSpec, agents: int) -> float:
         """As of the method whose merge it is."""

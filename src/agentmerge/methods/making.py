@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
+from agentmerge.methods.arrays import Arrays
 from agentmerge.methods.base import before_merging
-from agentmerge.methods.kernel import in_parts, parts_of, sees_whole
+from agentmerge.methods.kernel import WHOLE, in_parts, parts_of, sees_whole
 from agentmerge.methods.wrapper import Wrapper
 from agentmerge.survey.statistic import Statistic, Survey
-from agentmerge.tensors import LEAF
+from agentmerge.tensors import LEAF, Reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +62,7 @@ class Making(Wrapper):
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """The inner method's."""
-        work = super().work(tensor, agents)
+        work = made(super().work(tensor, agents), tensor, agents)
         return replace(work, draft=self.under + work.draft) if work.draft else work
 
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
@@ -97,6 +99,15 @@ class Making(Wrapper):
         return survey.derived((self, "inner"), lambda: survey.seen_through(lambda q: _made(q, found), self.under))
 
 
+def made(work: Work, tensor: TensorSpec, agents: int) -> Work:
+    """What a method takes that gets made task vectors: where it must see matrices whole, they are whole, too."""
+    if work.reach not in WHOLE:
+        return work
+    elements = prod(tensor.shape[-2:]) if work.reach == "matrix" else tensor.elements
+    needed = work.bytes + 4 * agents * elements
+    return replace(work, bytes=needed, share=max(work.share, Arrays().share(needed)))
+
+
 def _made(question: Foldable[Any], maker: Maker) -> Foldable[Any]:
     """The question that is asked in its place; one about the stored result is asked of nobody, so not known."""
     return Made(cast("Statistic[Any]", question), maker)
@@ -123,6 +134,11 @@ class Made(Statistic[Any]):
     def key(self) -> str:
         """The maker's and the inner one's."""
         return f"Made by {self.maker.key}: {self.inner.key}"
+
+    def reach(self, tensor: TensorSpec, agents: int) -> Reach:
+        """As of the inner one."""
+        reach: Reach = self.inner.reach(tensor, agents)
+        return reach
 
     def share(self, tensor: TensorSpec, agents: int) -> float:
         """As of the inner one."""

@@ -27,6 +27,7 @@ LISTED = 24
 class Spectral(WholeMatrices):
     """A method that takes any matrix unless its name is excluded; abstract."""
 
+    reports: ClassVar[bool] = True
     meanings: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Of facts that are worth a warning: what is told of N matrices, and what to do about it."""
 

@@ -33,11 +33,11 @@ from pydantic import Field, field_validator
 from agentmerge.methods import spectra
 from agentmerge.methods.arrays import Arrays
 from agentmerge.methods.base import Dilution, Work
-from agentmerge.methods.kernel import sees_whole
+from agentmerge.methods.kernel import parts_of, sees_whole
 from agentmerge.methods.layers import Device, Globs, WholeMatrices, matches, matrix_by_matrix, matrix_work
 from agentmerge.methods.layers import available as arrays_on
 from agentmerge.methods.spectral import ALL, place_of, takes, told_of
-from agentmerge.methods.wrapper import Wrapper
+from agentmerge.methods.wrapper import Wrapper, chain_of
 from agentmerge.survey.reported import Reported, report
 from agentmerge.survey.retention import StoredRetention
 
@@ -114,7 +114,7 @@ class Svc(Wrapper):
         """The inner method's, and the decomposition."""
         inner = super().work(tensor, agents)
         if not self.is_calibrated(tensor):
-            return inner
+            return replace(inner, draft=f"{self.name} {inner.draft}") if inner.draft else inner
         rows, columns = _sides(tensor, turned=matches(tensor.name, self.transposed))
         flop = tensor.elements // (rows * columns) * _flop(rows, columns, agents)
         vectors, output = 4 * (agents + 2) * tensor.elements, 4 * tensor.elements
@@ -124,7 +124,8 @@ class Svc(Wrapper):
         share = max(inner.share, own.share, Arrays().share(beside))
         again = 2 if inner.draft else inner.times  # what a fold kept is of other stacks
         flop = own.flop + again * inner.flop
-        return replace(own, flop=flop, bytes=beside, share=share, problem=problem)
+        reach = inner.reach if inner.reach == "tensor" else own.reach
+        return replace(own, reach=reach, gram=inner.gram, flop=flop, bytes=beside, share=share, problem=problem)
 
     def _inner(self, survey: Survey) -> Survey:
         """What is kept of the inner method's merges is not of the stacks that it sees here."""
@@ -152,7 +153,7 @@ class Svc(Wrapper):
         """The inner method's merge of task vectors onto zeros, float32 [n]."""
         if sees_whole(self.then, stack):
             return super().merge(stack, survey)
-        return np.concatenate([super(Svc, self).merge(piece, survey) for piece in stack.pieces()])
+        return np.concatenate([super(Svc, self).merge(piece, survey) for piece in parts_of(self.then, stack)])
 
     def _calibrated(self, update: Any, taus: Sequence[Any], stack: Stack, arrays: Arrays) -> Any:
         """U diag(gamma S) V^T of D, float64 [out, in], of task vectors in float32."""
@@ -193,12 +194,6 @@ class Svc(Wrapper):
         return Dilution.unknown(
             len(names), f"no multiplier in a matrix, but one by direction; {self.then.name} elsewhere"
         )
-
-
-def chain_of(method: MergeMethod) -> list[MergeMethod]:
-    """A method and what it wraps, outermost first."""
-    inner = getattr(method, "then", None)
-    return [method] if inner is None else [method, *chain_of(inner)]
 
 
 @dataclass(frozen=True)

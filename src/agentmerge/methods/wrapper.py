@@ -87,3 +87,9 @@ class Wrapper(MergeMethod):
     @classmethod
     def _default(cls, data: Any) -> Any:
         return {"then": "task_arithmetic", **data} if isinstance(data, dict) else data
+
+
+def chain_of(method: MergeMethod) -> list[MergeMethod]:
+    """A method and what it wraps, outermost first."""
+    inner = getattr(method, "then", None)
+    return [method] if inner is None else [method, *chain_of(inner)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from agentmerge.kernels import Backend
     from agentmerge.survey.answers import Answers
-    from agentmerge.tensors import Array, Cast, Stack, TensorSpec
+    from agentmerge.tensors import Array, Cast, Reach, Stack, TensorSpec
 
 T = TypeVar("T")
 
@@ -43,6 +43,10 @@ class Foldable(ABC, Generic[T]):
 
 class Statistic(Foldable[T]):
     """A question about the inputs, answered stack by stack before or while they are merged."""
+
+    def reach(self, tensor: TensorSpec, agents: int) -> Reach:
+        """What it must see of this tensor at a time, as `Work.reach` says."""
+        return "element"
 
     def share(self, tensor: TensorSpec, agents: int) -> float:
         """What observing this tensor takes of the machine, as `Work.share` says; 0 for what every thread may do."""
