@@ -18,14 +18,14 @@ from functools import reduce
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from agentmerge.methods.vectors import ALL
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agentmerge.methods.arrays import Arrays
 
 Form = Literal["input", "stacked"]
-
-ALL = slice(None)
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 """Adam's, as torch.optim.Adam has them."""
