@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-Z = 1.959963984540054
-"""Half the width of a 95 % interval in standard errors."""
+from agentmerge.eval.statistics import Z
 
 
 class Quotient(NamedTuple):
