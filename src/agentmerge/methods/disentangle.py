@@ -28,32 +28,26 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from agentmerge.methods.base import Dilution, before_merging
-from agentmerge.methods.kernel import in_parts, parts_of, sees_whole
-from agentmerge.methods.making import made
+from agentmerge.methods.base import Dilution
+from agentmerge.methods.making import Maker, Making
 from agentmerge.methods.redundancy import cosines, left, redundancy
-from agentmerge.methods.wrapper import Wrapper
 from agentmerge.survey.full.definitions import pairs
 from agentmerge.survey.products import Products
 from agentmerge.survey.products import gram as gram_matrix
-from agentmerge.survey.statistic import Statistic, Survey
-from agentmerge.tensors import LEAF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from agentmerge.kernels import Kernel
-    from agentmerge.methods.base import Told, Work
-    from agentmerge.survey.answers import Answers
+    from agentmerge.methods.base import Told
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
-    from agentmerge.survey.statistic import Foldable
-    from agentmerge.tensors import Array, Reach, Stack, TensorSpec
+    from agentmerge.survey.statistic import Statistic, Survey
+    from agentmerge.tensors import Array, Stack
 
 
 def disentangled(tau: Array, coefficients: Array, takes_part: Sequence[bool]) -> Array:
@@ -64,7 +58,7 @@ def disentangled(tau: Array, coefficients: Array, takes_part: Sequence[bool]) ->
     return np.where(np.array(takes_part)[:, None], tau - redundant, tau)
 
 
-class Disentangle(Wrapper):
+class Disentangle(Making):
     """What task vectors have in common is taken away before another method merges them."""
 
     about: ClassVar[Mapping[str, str]] = {
@@ -80,33 +74,15 @@ class Disentangle(Wrapper):
     scope: Literal["model", "tensor"] = "model"
     """What angles are measured over: the whole checkpoint, or each tensor."""
 
-    def work(self, tensor: TensorSpec, agents: int) -> Work:
-        """The inner method's; what is kept of it is of what is left."""
-        work = made(super().work(tensor, agents), tensor, agents)
-        return replace(work, draft=self._under + work.draft) if work.draft else work
+    def needs(self, survey: Survey) -> tuple[Statistic[Any], ...]:
+        """The products of the task vectors."""
+        return () if survey.knows(Products()) else (Products(),)
 
-    def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
-        """The products of the task vectors; then what the inner method asks, of what is left of them.
-
-        What it asks of the stored result is left out: it would be about its own task vectors.
-        """
-        if not survey.knows(Products()):
-            return (Products(),)
+    def maker(self, survey: Survey) -> Taking:
+        """What takes."""
         if self.scope == "model":
             self._found(survey, None)  # once, before all threads want it
-        return tuple(Disentangled(one, self._settings, self, survey) for one in before_merging(super().ask(survey)))
-
-    def merge(self, stack: Stack, survey: Survey) -> Array:
-        """The inner method on what is left of the task vectors, float32 [n]."""
-        return super().merge(self.taken_from(stack, survey), survey)
-
-    def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
-        """The inner method's kernels on what is left of the task vectors; none where it must see a tensor whole."""
-        if sees_whole(self, stack):
-            return None
-        inner = self._inner(survey)
-        parts = parts_of(self, stack)
-        return in_parts(stack, lambda part: self.then.kernel(self.taken_from(part, survey), inner), parts)
+        return Taking(json.dumps([self.alpha, self.coefficients, self.scope]), self, survey)
 
     def told(self, survey: Survey, names: tuple[str, ...]) -> Told:
         """What the inner method tells of what is left; the coefficients and mean cosines before and after.
@@ -154,70 +130,25 @@ class Disentangle(Wrapper):
 
         return survey.derived((self, tensor), make)
 
-    @property
-    def _settings(self) -> str:
-        return json.dumps([self.alpha, self.coefficients, self.scope])
-
-    def _inner(self, survey: Survey) -> Survey:
-        def make() -> Survey:
-            return survey.seen_through(lambda asked: self._asked(asked, survey), self._under)
-
-        return survey.derived((self, "inner"), make)
-
-    @property
-    def _under(self) -> str:
-        """Tells what is kept of these task vectors from the rest."""
-        return f"{self.name} {self._settings} "
-
-    def _asked(self, question: Foldable[Any], survey: Survey) -> Foldable[Any]:
-        """The question that is asked in its place; one about the stored result is asked of nobody, so not known."""
-        return Disentangled(cast("Statistic[Any]", question), self._settings, self, survey)
-
 
 @dataclass(frozen=True)
-class Disentangled(Statistic[Any]):
-    """Another statistic, of what is left of the task vectors."""
+class Taking(Maker):
+    """Takes what task vectors have in common."""
 
-    inner: Statistic[Any]
     settings: str
     """What decides what is taken."""
     method: Any = field(compare=False, repr=False)
     survey: Survey = field(compare=False, repr=False)
 
     @property
-    def per_tensor(self) -> bool:  # type: ignore[override]
-        """As the inner one."""
-        return self.inner.per_tensor
-
-    @property
-    def answers(self) -> Answers[Any]:
-        """The inner one's."""
-        return self.inner.answers
-
-    @property
     def key(self) -> str:
-        """The inner key and the settings."""
-        return f"Disentangled {self.settings} {self.inner.key}"
+        """The settings."""
+        return f"Disentangled {self.settings}"
 
-    def reach(self, tensor: TensorSpec, agents: int) -> Reach:
-        """As of the inner one."""
-        return self.inner.reach(tensor, agents)
-
-    def flop(self, tensor: TensorSpec, agents: int) -> float:
-        """As of the inner one."""
-        return self.inner.flop(tensor, agents)
-
-    def share(self, tensor: TensorSpec, agents: int) -> float:
-        """As of the inner one."""
-        return self.inner.share(tensor, agents)
-
-    def observe(self, stack: Stack) -> Any:
-        """The inner answer for what is left."""
-        return self.inner.observe(self.method.taken_from(stack, self.survey))
-
-    def parts(self, stack: Stack, elements: int = 32 * LEAF) -> Iterable[Stack]:
-        """As the inner one."""
-        return self.inner.parts(stack, elements)
+    def __call__(self, stack: Stack) -> Stack:
+        """The stack with what is left of its task vectors."""
+        left_of: Stack = self.method.taken_from(stack, self.survey)
+        return left_of
 
 
 def _mean_cosine(gram: Array) -> float:

@@ -62,7 +62,11 @@ class Making(Wrapper):
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """The inner method's."""
-        work = made(super().work(tensor, agents), tensor, agents)
+        work = super().work(tensor, agents)
+        if work.reach in WHOLE:  # what is made is whole, too
+            elements = prod(tensor.shape[-2:]) if work.reach == "matrix" else tensor.elements
+            needed = work.bytes + 4 * agents * elements
+            work = replace(work, bytes=needed, share=max(work.share, Arrays().share(needed)))
         return replace(work, draft=self.under + work.draft) if work.draft else work
 
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
@@ -97,15 +101,6 @@ class Making(Wrapper):
             return survey
         found = maker
         return survey.derived((self, "inner"), lambda: survey.seen_through(lambda q: _made(q, found), self.under))
-
-
-def made(work: Work, tensor: TensorSpec, agents: int) -> Work:
-    """What a method takes that gets made task vectors: where it must see matrices whole, they are whole, too."""
-    if work.reach not in WHOLE:
-        return work
-    elements = prod(tensor.shape[-2:]) if work.reach == "matrix" else tensor.elements
-    needed = work.bytes + 4 * agents * elements
-    return replace(work, bytes=needed, share=max(work.share, Arrays().share(needed)))
 
 
 def _made(question: Foldable[Any], maker: Maker) -> Foldable[Any]:
