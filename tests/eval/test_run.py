@@ -10,6 +10,7 @@ import pytest
 from agentmerge.errors import EvalError, OutputError, Problem
 from agentmerge.eval.conversations import converse_all
 from agentmerge.eval.generators.replay import Replay, Scripted
+from agentmerge.eval.record import locked
 from agentmerge.eval.request import Request, Response, Sampling
 from agentmerge.eval.results import load_results
 from agentmerge.eval.run import Job, evaluate
@@ -192,6 +193,30 @@ def test_suites_of_earlier_commands_stay_in_the_record(tmp_path: Path):
     record = evaluate("m", [Job(Other(SampledSettings()), limit=1)], Model(), tmp_path)
     assert list(record.suites) == ["counting", "other"]
     assert record.suites["other"].items == 2  # one of each group
+
+
+def test_two_suites_at_once_are_both_in_the_record(tmp_path: Path):
+    """The second one begins and ends while the first is asked."""
+
+    class Other(Counting):
+        name = "other"
+
+    class Slow(Model):
+        def generate(self, requests, done):
+            if not self.asked:
+                evaluate("m", [Job(Other(SampledSettings()))], Model(), tmp_path)
+            super().generate(requests, done)
+
+    record = evaluate("m", [Job(suite())], Slow(), tmp_path)
+    assert set(record.suites) == {"counting", "other"} == set(load_results(tmp_path).record.suites)
+
+
+def test_the_record_is_written_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("agentmerge.eval.record.PATIENCE", 0.05)
+    with locked(tmp_path), pytest.raises(OutputError, match="another run is writing here"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
 
 
 def test_a_smaller_limits_items_are_among_a_larger_ones():
