@@ -133,6 +133,28 @@ def test_scoring_what_is_not_answered_says_what_is_missing(tmp_path: Path):
         evaluate("m", [Job(suite())], None, tmp_path)
 
 
+def test_what_did_not_fit_is_asked_again_but_by_scoring_alone(tmp_path: Path):
+    class Short(Model):
+        def generate(self, requests, done):
+            for request in requests:
+                if request.prompt == "last 0":
+                    self.asked.append(request)
+                    done(request, Response.unasked(9))
+                else:
+                    super().generate([request], done)
+
+    short = Short()
+    assert evaluate("m", [Job(suite())], short, tmp_path).suites["counting"].cut_off == 2
+    assert evaluate("m", [Job(suite())], None, tmp_path).suites["counting"].cut_off == 2
+    lines = (tmp_path / "counting/responses.jsonl").read_text()
+    again = Short()
+    evaluate("m", [Job(suite())], again, tmp_path)
+    assert [one.prompt for one in again.asked] == ["last 0", "last 0"]
+    assert (tmp_path / "counting/responses.jsonl").read_text() == lines, "it is not noted twice"
+    assert evaluate("m", [Job(suite())], Model(), tmp_path).suites["counting"].cut_off == 0
+    assert evaluate("m", [Job(suite())], None, tmp_path).suites["counting"].cut_off == 0
+
+
 def test_another_models_answers_are_not_gone_on_with(tmp_path: Path):
     evaluate("m", [Job(suite())], Model(), tmp_path)
     with pytest.raises(OutputError, match="name was 'm', is 'other'"):

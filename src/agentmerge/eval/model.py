@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 MODEL = "model.json"
 """Written before the first answer."""
-ANYWHERE = ("server", "version")
-"""Parts of a generator's identity that may change between two sessions: the same model answers there."""
+ANYWHERE = ("server", "version", "too_long")
+"""Parts of a generator's identity that may change between two sessions: the same model answers there, and what did not
+fit is asked again."""
 
 
 def model_facts(model: str, generator: Generator) -> ModelFacts:

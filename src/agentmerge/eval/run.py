@@ -147,7 +147,7 @@ class _Run:
     def facts(self) -> SuiteFacts:
         suite = self.job.suite
         items = limited(suite.items(), self.job.limit)
-        with Answers(self.out / suite.name) as answers:
+        with Answers(self.out / suite.name, asking=self.generator is not None) as answers:
             outputs = converse_all(suite, items, lambda round_: self._answer(round_, answers))
             seconds = answers.seconds
         write_lines(self.out / suite.name / OUTPUTS, _output_lines(suite.name, items, outputs))

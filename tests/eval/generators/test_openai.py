@@ -107,7 +107,9 @@ def test_a_prompt_that_does_not_fit_ends_the_run_or_counts_as_answered_by_nothin
         with pytest.raises(EvalError, match="--too-long empty"):
             answers(OpenAI(served.url, "m"), [Request.raw("a", GREEDY)])
         found = answers(OpenAI(served.url, "m", empty_if_too_long=True), [Request.raw("a", GREEDY)])
-    assert found["a"] == Response("", finished=False, tokens=0)
+        ways = [OpenAI("", "m", empty_if_too_long=empty).identity["too_long"] for empty in (False, True)]
+    assert found["a"] == Response.unasked()
+    assert ways == ["stop", "empty"]
 
 
 def test_another_bad_request_is_none_of_the_prompts_length():
