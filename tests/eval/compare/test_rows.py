@@ -188,7 +188,7 @@ def test_other_generators_and_harnesses_are_told_but_not_other_servers(
 ) -> None:
     for name, dtype, version in (("base", "float32", "1"), ("tool", "bfloat16", "2")):
         model = made(name)
-        model.record["model"]["generator"] = {"kind": "hf", "dtype": dtype, "server": f"http://{name}"}
+        model.record["model"]["generator"] = {"kind": "hf", "dtype": dtype, "server": f"http://{name}", "model": name}
         model.record["versions"] = {"lm-eval": version, "agentmerge": version}
         model.suite("gsm8k", "maths", {"": bits(3, 10)})
     assert comparison("base", "tool").notes == [
