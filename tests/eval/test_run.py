@@ -192,6 +192,16 @@ def test_two_processes_do_not_write_to_one_place(tmp_path: Path):
         evaluate("m", [Job(suite())], Model(), tmp_path)
 
 
+@pytest.mark.parametrize("taken", ["", "counting", "counting/responses.jsonl"])
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, taken: str):
+    """A file where a folder should be, or the other way round."""
+    place = tmp_path / "out" / taken
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.mkdir() if place.suffix else place.write_text("")
+    with pytest.raises(OutputError, match="can't be written"):
+        evaluate("m", [Job(suite())], Model(), tmp_path / "out")
+
+
 def test_all_that_is_missing_is_told_at_once_and_nothing_asked(tmp_path: Path):
     class Lacking(Counting):
         name = "lacking"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from agentmerge.eval.lines import Appended
 from agentmerge.eval.request import Response
+from agentmerge.files.os_errors import output_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,9 +33,10 @@ class Answers:
             asking: whether there is a model to ask: what did not fit is then not known.
 
         Raises:
-            OutputError: another process writes there.
+            OutputError: another process writes there, or nothing can be written there.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        with output_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         self._file = Appended(folder / RESPONSES)
         self._began, self._session = monotonic(), f"{time():.3f}"
         self._seconds: dict[str, float] = {}

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from agentmerge.errors import EvalError, Where
 from agentmerge.eval.statistics import Summary
 from agentmerge.files.journal import busy
+from agentmerge.files.os_errors import output_errors
 from agentmerge.files.positional import lock_folder
 from agentmerge.files.staging import replace_file
 from agentmerge.frozen import Frozen, Record
@@ -132,13 +133,14 @@ def locked(folder: Path) -> Iterator[None]:
     Where the file system locks no folders there is no lock.
 
     Raises:
-        OutputError: another process keeps it for longer than PATIENCE.
+        OutputError: another process keeps it for longer than PATIENCE, or the folder can't be opened.
     """
     deadline = time.monotonic() + PATIENCE
-    while (lock := lock_folder(folder)) is None:
-        if time.monotonic() > deadline:
-            raise busy(folder)
-        time.sleep(0.01)
+    with output_errors(folder):
+        while (lock := lock_folder(folder)) is None:
+            if time.monotonic() > deadline:
+                raise busy(folder)
+            time.sleep(0.01)
     try:
         yield
     finally:

@@ -99,6 +99,14 @@ def test_a_server_that_is_not_there_is_told():
         answers(OpenAI(served.url, "m", retries=1), [Request.raw("a", GREEDY)])
 
 
+@pytest.mark.parametrize("server", ["localhost", "localhost:8000", "http://[a", "http://a:b", "http://a b"])
+def test_what_is_no_address_is_told_at_once(server):
+    with pytest.raises(EvalError, match=r"can't be asked: .* expected an address such as http://localhost:8000"):
+        served_model(server, "m")
+    with pytest.raises(EvalError, match="can't be asked"):
+        Endpoint(server, sleep=lambda seconds: pytest.fail("it was tried again")).post({})
+
+
 TOO_LONG = (400, "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.")
 
 
