@@ -10,7 +10,7 @@ import pytest
 
 from agentmerge.errors import EvalError
 from agentmerge.eval.generators.http import Endpoint
-from agentmerge.eval.generators.openai import OpenAI, served_model
+from agentmerge.eval.generators.openai import OpenAI, _Calls, served_model
 from agentmerge.eval.request import Request, Response, Sampling
 from tests.eval.serving import serving
 
@@ -105,6 +105,21 @@ def test_what_is_no_address_is_told_at_once(server):
         served_model(server, "m")
     with pytest.raises(EvalError, match="can't be asked"):
         Endpoint(server, sleep=lambda seconds: pytest.fail("it was tried again")).post({})
+
+
+def test_the_first_failure_is_told_before_others_are_stopped_by_it():
+    told = []
+
+    class Event(threading.Event):
+        def set(self):
+            told.append(calls._found.qsize())
+            super().set()
+
+    calls = _Calls(OpenAI("nowhere", "m"), [Request.raw("a", GREEDY)])
+    calls.stop = Event()
+    calls._work()
+    assert told == [1]
+    assert calls.stop.is_set()
 
 
 TOO_LONG = (400, "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.")

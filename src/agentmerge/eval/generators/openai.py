@@ -149,8 +149,8 @@ class _Calls:
             try:
                 self._found.put((request, self._server.ask(request, self._sleep)))
             except Exception as error:  # told by the thread that waits
+                self._found.put((request, error))  # before others, who are stopped by it, tell of that
                 self.stop.set()
-                self._found.put((request, error))
         self._found.put(None)
 
     def _sleep(self, seconds: float) -> None:
