@@ -11,7 +11,7 @@ from agentmerge.errors import EvalError
 from agentmerge.eval.execution import children
 from agentmerge.eval.execution.confine import hidden, within
 from agentmerge.eval.execution.grade import same
-from agentmerge.eval.execution.isolation import isolation
+from agentmerge.eval.execution.isolation import Isolation, isolation
 from agentmerge.eval.execution.pool import execute
 from agentmerge.eval.execution.store import EXECUTIONS, Verdicts
 from agentmerge.eval.execution.trial import Limits, Trial, Verdict
@@ -122,6 +122,34 @@ def test_an_isolation_that_does_not_work_is_refused_by_name(monkeypatch: pytest.
             isolation("bubblewrap")
     finally:
         isolation.cache_clear()
+
+
+def test_what_cannot_seal_its_files_comes_after_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda command: f"/usr/bin/{command}")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    works = {("namespaces", False), ("bubblewrap", False), ("limits", False)}
+    monkeypatch.setattr("agentmerge.eval.execution.isolation._works", lambda one: (one.kind, one.sealed) in works)
+    isolation.cache_clear()
+    try:
+        assert isolation().kind == "bubblewrap"
+        with pytest.raises(EvalError, match="isolation 'namespaces' does not work here"):
+            isolation("namespaces")
+        works.remove(("bubblewrap", False))
+        isolation.cache_clear()
+        assert (isolation().kind, isolation().sealed, isolation().network) == ("namespaces", False, "none")
+    finally:
+        isolation.cache_clear()
+
+
+def test_a_child_that_cannot_seal_its_files_runs_nothing() -> None:
+    """Without a mount namespace it can't: of limits nobody expects it, of this one it was said."""
+    within = Isolation("limits", sealed=True)
+    child = children.Child(within, LIMITS, ["script"], 0)
+    try:
+        with pytest.raises(EvalError, match="no child process can be started: its files can't be sealed"):
+            child.ask(TRIALS["passed"])
+    finally:
+        child.close()
 
 
 def test_what_is_needed_stays_visible_and_what_hides_it_is_covered(
