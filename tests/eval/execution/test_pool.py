@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
 import pytest
 
+import agentmerge
 from agentmerge.errors import EvalError
 from agentmerge.eval.execution import children
 from agentmerge.eval.execution.confine import hidden, within
 from agentmerge.eval.execution.grade import same
-from agentmerge.eval.execution.isolation import Isolation, isolation
+from agentmerge.eval.execution.isolation import Isolation, isolation, needed
 from agentmerge.eval.execution.pool import execute
 from agentmerge.eval.execution.store import EXECUTIONS, Verdicts
 from agentmerge.eval.execution.trial import Limits, Trial, Verdict
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIMITS = Limits()
 TRIALS = {
@@ -163,4 +162,21 @@ def test_what_is_needed_stays_visible_and_what_hides_it_is_covered(
     monkeypatch.setenv("HOME", str(home))
     assert hidden([str(linked)]) == [str(data), str(home)]
     assert within([str(linked), "/usr", str(linked / "lib")], hidden([])) == [str(data / "venv"), str(linked)]
+    assert hidden([str(home), str(tmp_path)]) == [str(home)], "a home is covered in any case"
     assert hidden([str(data)]) == [str(home)], "what is needed as a whole can't be covered"
+
+
+def test_the_working_folder_is_not_shown_and_a_home_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, work, own = tmp_path / "home", tmp_path / "home" / "work", tmp_path / "home" / "clone"
+    (own / "agentmerge").mkdir(parents=True)
+    work.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(work)
+    monkeypatch.setattr("sys.path", [str(work), str(home), str(tmp_path), *sys.path])
+    assert not {str(work), str(home), str(tmp_path)} & set(needed())
+    assert str(Path(agentmerge.__file__).parent) in needed()
+    monkeypatch.chdir(own)
+    monkeypatch.setattr("sys.path", [str(own), *sys.path])
+    assert str(own) not in needed()
+    monkeypatch.setattr("agentmerge.__file__", str(own / "agentmerge" / "__init__.py"))
+    assert str(own) in needed()

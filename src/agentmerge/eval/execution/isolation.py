@@ -7,13 +7,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import agentmerge
 from agentmerge.errors import EvalError
-from agentmerge.eval.execution.confine import hidden, within
+from agentmerge.eval.execution.confine import hidden, holds_home, within
 
 Kind = Literal["namespaces", "bubblewrap", "limits"]
 Wish = Literal["auto", "namespaces", "bubblewrap", "limits"]
@@ -145,8 +147,21 @@ def environment() -> dict[str, str]:
 
 
 def needed() -> list[str]:
-    """What a child reads of the file system: the interpreter and everything that can be imported."""
-    return [path for path in (sys.prefix, sys.base_prefix, sys.executable, *sys.path) if path and Path(path).exists()]
+    """What a child reads of the file system: the interpreter and everything that can be imported.
+
+    The working folder, which Python puts among those that modules are imported from, is left out unless agentmerge
+    itself lies there, and a home always: what is in it is nobody's business.
+    """
+    own = Path(agentmerge.__file__).resolve().parent
+    with suppress(OSError):
+        here = Path.cwd()
+        modules = [path for path in sys.path if path and (Path(path).resolve() != here or here == own.parent)]
+        return _shown([sys.prefix, sys.base_prefix, sys.executable, *modules, str(own)])
+    return _shown([sys.prefix, sys.base_prefix, sys.executable, *sys.path, str(own)])
+
+
+def _shown(paths: list[str]) -> list[str]:
+    return [path for path in paths if path and Path(path).exists() and not holds_home(path)]
 
 
 def spare_user(slot: int) -> int | None:
