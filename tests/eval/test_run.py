@@ -10,6 +10,7 @@ import pytest
 from agentmerge.errors import EvalError, OutputError, Problem
 from agentmerge.eval.conversations import converse_all
 from agentmerge.eval.generators.replay import Replay, Scripted
+from agentmerge.eval.record import locked
 from agentmerge.eval.request import Request, Response, Sampling
 from agentmerge.eval.results import load_results
 from agentmerge.eval.run import Job, evaluate
@@ -132,6 +133,28 @@ def test_scoring_what_is_not_answered_says_what_is_missing(tmp_path: Path):
         evaluate("m", [Job(suite())], None, tmp_path)
 
 
+def test_what_did_not_fit_is_asked_again_but_by_scoring_alone(tmp_path: Path):
+    class Short(Model):
+        def generate(self, requests, done):
+            for request in requests:
+                if request.prompt == "last 0":
+                    self.asked.append(request)
+                    done(request, Response.unasked(9))
+                else:
+                    super().generate([request], done)
+
+    short = Short()
+    assert evaluate("m", [Job(suite())], short, tmp_path).suites["counting"].cut_off == 2
+    assert evaluate("m", [Job(suite())], None, tmp_path).suites["counting"].cut_off == 2
+    lines = (tmp_path / "counting/responses.jsonl").read_text()
+    again = Short()
+    evaluate("m", [Job(suite())], again, tmp_path)
+    assert [one.prompt for one in again.asked] == ["last 0", "last 0"]
+    assert (tmp_path / "counting/responses.jsonl").read_text() == lines, "it is not noted twice"
+    assert evaluate("m", [Job(suite())], Model(), tmp_path).suites["counting"].cut_off == 0
+    assert evaluate("m", [Job(suite())], None, tmp_path).suites["counting"].cut_off == 0
+
+
 def test_another_models_answers_are_not_gone_on_with(tmp_path: Path):
     evaluate("m", [Job(suite())], Model(), tmp_path)
     with pytest.raises(OutputError, match="name was 'm', is 'other'"):
@@ -169,6 +192,16 @@ def test_two_processes_do_not_write_to_one_place(tmp_path: Path):
         evaluate("m", [Job(suite())], Model(), tmp_path)
 
 
+@pytest.mark.parametrize("taken", ["", "counting", "counting/responses.jsonl"])
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, taken: str):
+    """A file where a folder should be, or the other way round."""
+    place = tmp_path / "out" / taken
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.mkdir() if place.suffix else place.write_text("")
+    with pytest.raises(OutputError, match="can't be written"):
+        evaluate("m", [Job(suite())], Model(), tmp_path / "out")
+
+
 def test_all_that_is_missing_is_told_at_once_and_nothing_asked(tmp_path: Path):
     class Lacking(Counting):
         name = "lacking"
@@ -192,6 +225,30 @@ def test_suites_of_earlier_commands_stay_in_the_record(tmp_path: Path):
     record = evaluate("m", [Job(Other(SampledSettings()), limit=1)], Model(), tmp_path)
     assert list(record.suites) == ["counting", "other"]
     assert record.suites["other"].items == 2  # one of each group
+
+
+def test_two_suites_at_once_are_both_in_the_record(tmp_path: Path):
+    """The second one begins and ends while the first is asked."""
+
+    class Other(Counting):
+        name = "other"
+
+    class Slow(Model):
+        def generate(self, requests, done):
+            if not self.asked:
+                evaluate("m", [Job(Other(SampledSettings()))], Model(), tmp_path)
+            super().generate(requests, done)
+
+    record = evaluate("m", [Job(suite())], Slow(), tmp_path)
+    assert set(record.suites) == {"counting", "other"} == set(load_results(tmp_path).record.suites)
+
+
+def test_the_record_is_written_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("agentmerge.eval.record.PATIENCE", 0.05)
+    with locked(tmp_path), pytest.raises(OutputError, match="another run is writing here"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
 
 
 def test_a_smaller_limits_items_are_among_a_larger_ones():

@@ -48,6 +48,29 @@ def test_groups_count_alike_or_items_do():
     assert 0 < low < found.mean < high <= 1
 
 
+def test_items_are_drawn_within_groups_where_all_count_alike_too():
+    """Two groups that differ much and hardly vary: nothing is uncertain but what varies within them."""
+    both = [*scores(0.9, 1.0, 0.9, 1.0, group="a"), *scores(0.0, 0.1, group="b")]
+    found = summary(Column("c", "m", "C"), both)
+    assert found.mean == pytest.approx(3.9 / 6)
+    within = [4 / 3 * 4 * 0.05**2, 2 / 1 * 2 * 0.05**2]
+    assert found.error == pytest.approx(math.sqrt(sum(within)) / 6)
+    low, high = found.interval
+    assert 3.6 / 6 - 1e-12 <= low < found.mean < high <= 4.1 / 6 + 1e-12, "four of a and two of b in every draw"
+
+
+def test_a_group_of_one_item_adds_its_distance_from_the_mean():
+    both = [*scores(1.0, 0.5, group="a"), *scores(0.0, group="b")]
+    found = summary(Column("c", "m", "C"), both)
+    assert found.error == pytest.approx(math.sqrt(2 * 2 * 0.25**2 + 0.5**2) / 3)
+
+
+def test_an_interval_stays_in_a_scores_range():
+    """Nine ninths add up to more than 1 in floating point."""
+    cells = [one for group in "abcdefghi" for one in scores(1.0, 1.0, group=group)]
+    assert summary(Column("c", "m", "C", combine="groups"), cells).interval == (1.0, 1.0)
+
+
 def test_what_does_not_count_is_not_there():
     found = summary(Column("c", "other", "C"), scores(1, 0))
     assert (found.n, found.mean, found.error, found.interval) == (0, None, None, None)

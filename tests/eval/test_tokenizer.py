@@ -135,3 +135,27 @@ def test_a_missing_tokenizer_is_told_before_anything_is_asked(tmp_path: Path, mo
     assert TextTokenizer.problems(str(tmp_path), "memory") == []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert TextTokenizer.problems(str(tmp_path), "memory")[0].todo == "pip install tokenizers."
+
+
+@pytest.mark.parametrize(
+    ("begins", "fields", "once"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (False, {"add_bos_token": True}, True),
+        (True, {"add_bos_token": False}, False),
+    ],
+)
+def test_a_chat_as_text_leaves_the_beginning_to_the_tokenizer_where_it_adds_one(
+    folder: Path, begins: bool, fields: dict[str, Any], once: bool
+) -> None:
+    write_config(folder, chat_template="{{ bos_token }}{{ messages[0].content }}", **fields)
+    if begins:
+        tokenizers: Any = pytest.importorskip("tokenizers")
+        made = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        made.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+        made.save(str(folder / "tokenizer.json"))
+    found = TextTokenizer(folder)
+    user = [Message("user", "Hi <s>")]
+    assert found.chat(user) == "<s>Hi <s>"
+    assert found.chat_as_text(user) == ("Hi <s>" if once else "<s>Hi <s>")

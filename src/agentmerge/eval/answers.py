@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from agentmerge.eval.lines import Appended
 from agentmerge.eval.request import Response
+from agentmerge.files.os_errors import output_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,21 +19,33 @@ RESPONSES = "responses.jsonl"
 
 
 class Answers:
-    """Every answer that was ever had; each is on the disk before `add` returns."""
+    """Every answer that was ever had; each is on the disk before `add` returns.
 
-    def __init__(self, folder: Path) -> None:
+    A prompt that the model could not hold has none. That it was so stands in the file, too, for scoring without a
+    model; who has a model asks it again.
+    """
+
+    def __init__(self, folder: Path, *, asking: bool = True) -> None:
         """Open or make `folder`'s file; one process at a time may.
 
+        Args:
+            folder: of the suite.
+            asking: whether there is a model to ask: what did not fit is then not known.
+
         Raises:
-            OutputError: another process writes there.
+            OutputError: another process writes there, or nothing can be written there.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        with output_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         self._file = Appended(folder / RESPONSES)
         self._began, self._session = monotonic(), f"{time():.3f}"
         self._seconds: dict[str, float] = {}
         self.known: dict[str, Response] = {}
         for line in self._file.lines:
             self._note(line)
+        self._unfit = {key for key, response in self.known.items() if not response.fits}
+        if asking:
+            self.known = {key: response for key, response in self.known.items() if response.fits}
         self._file.lines.clear()
 
     def __enter__(self) -> Self:
@@ -55,7 +68,8 @@ class Answers:
             "session": self._session,
             "elapsed": round(monotonic() - self._began, 3),
         }
-        self._file.append(line)
+        if response.fits or request.key not in self._unfit:
+            self._file.append(line)
         self._note(line)
 
     def _note(self, line: dict[str, JSON]) -> None:

@@ -110,8 +110,12 @@ def sha256_of(path: Path) -> str:
 
 
 def _list(path: Path) -> list[dict[str, JSON]]:
+    """A JSON list of objects; JSON lines too, which go by this ending as well."""
     try:
-        found = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        if content.lstrip()[:1] == b"{":
+            return read_lines(path)
+        found = json.loads(content)
     except (OSError, ValueError, RecursionError) as error:
         raise EvalError(f"{path}: can't be read as JSON: {error}", where=Where(path=str(path))) from None
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from agentmerge.errors import EvalError, Where
 from agentmerge.files.documents import whole_number
 from agentmerge.files.journal import busy
+from agentmerge.files.os_errors import output_errors
 from agentmerge.files.positional import lock_exclusive, write_from
 from agentmerge.files.staging import replace_file
 
@@ -26,22 +27,29 @@ class Appended:
         """Open or create the file and lock it; `lines` holds what is there.
 
         Raises:
-            OutputError: another process adds to it.
+            OutputError: another process adds to it, or it can't be written.
         """
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        if not lock_exclusive(self._fd):
-            self.close()
-            raise busy(path.parent.parent)
-        with open(self._fd, "rb", closefd=False) as file:
-            content = file.read()
-        self._end = content.rfind(b"\n") + 1
-        os.ftruncate(self._fd, self._end)
+        self._path, self._fd = path, -1
+        with output_errors(path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            if not lock_exclusive(self._fd):
+                self.close()
+                raise busy(path.parent.parent)
+            with open(self._fd, "rb", closefd=False) as file:
+                content = file.read()
+            self._end = content.rfind(b"\n") + 1
+            os.ftruncate(self._fd, self._end)
         self.lines = list(_objects(content[: self._end]))
 
     def append(self, entry: Mapping[str, JSON]) -> None:
-        """Add a line; a kill of this process does not lose it."""
+        """Add a line; a kill of this process does not lose it.
+
+        Raises:
+            OutputError: it can't be written.
+        """
         line = json.dumps(entry, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
-        write_from(self._fd, line, self._end)
+        with output_errors(self._path):
+            write_from(self._fd, line, self._end)
         self._end += len(line)
 
     def close(self) -> None:

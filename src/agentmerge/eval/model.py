@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from agentmerge.errors import EvalError, OutputError, SurveyError, Where
 from agentmerge.eval.record import ModelFacts
 from agentmerge.files.documents import json_or_nothing
+from agentmerge.files.os_errors import output_errors
 from agentmerge.files.staging import replace_file
 from agentmerge.record import RECORD as MERGE_RECORD
 from agentmerge.record import MergeRecord
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
 MODEL = "model.json"
 """Written before the first answer."""
-ANYWHERE = ("server", "version")
-"""Parts of a generator's identity that may change between two sessions: the same model answers there."""
+ANYWHERE = ("server", "version", "too_long")
+"""Parts of a generator's identity that may change between two sessions: the same model answers there, and what did not
+fit is asked again."""
 
 
 def model_facts(model: str, generator: Generator) -> ModelFacts:
@@ -74,7 +76,8 @@ def claim(out: Path, facts: ModelFacts) -> None:
         found = f"{out}: holds answers of {then.get('name')}: {_difference(_who(then), now)}"
         todo = "Choose another --out, or remove that folder."
         raise OutputError(found, todo=todo, where=Where(path=str(path)))
-    out.mkdir(parents=True, exist_ok=True)
+    with output_errors(out, "Choose another --out."):
+        out.mkdir(parents=True, exist_ok=True)
     replace_file(path, (facts.model_dump_json(indent=2, exclude={"merge"}) + "\n").encode())
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import EvalError
 from agentmerge.eval.conversations import Round, converse_all
+from agentmerge.eval.execution.pool import REFUSED
 from agentmerge.eval.request import Response
 from agentmerge.eval.suite import limited
 from agentmerge.eval.tokenizer import TextTokenizer
@@ -48,9 +49,9 @@ def plan_all(jobs: Sequence[Job], tokenizer: str | None) -> dict[str, SuitePlan]
         tokenizer: folder of the model's, where it is known.
 
     Raises:
-        EvalError: data or a harness is missing, of all suites at once.
+        EvalError: data or a harness is missing, of all suites at once. No leave to run programs is needed: none is run.
     """
-    problems = [problem for job in jobs for problem in job.suite.requires()]
+    problems = [problem for job in jobs for problem in job.suite.requires() if problem != REFUSED]
     if problems:
         raise EvalError(*problems)
     known = tokenizer is not None and not TextTokenizer.problems(tokenizer, "plan")

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, ValidationError
 
 from agentmerge.errors import EvalError, Where
 from agentmerge.eval.statistics import Summary
+from agentmerge.files.journal import busy
+from agentmerge.files.os_errors import output_errors
+from agentmerge.files.positional import lock_folder
 from agentmerge.files.staging import replace_file
 from agentmerge.frozen import Frozen, Record
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 RECORD = "eval_record.json"
+PATIENCE = 30.0
+"""Seconds that a process waits for another one to write its suite into the record."""
 
 
 class DataFacts(Frozen):
@@ -113,3 +124,25 @@ class EvalRecord(Record):
             OutputError: it can't be written there.
         """
         replace_file(folder / RECORD, (self.model_dump_json(indent=2) + "\n").encode())
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other evaluations from the record of a folder, to read it and write it with a suite more.
+
+    Where the file system locks no folders there is no lock.
+
+    Raises:
+        OutputError: another process keeps it for longer than PATIENCE, or the folder can't be opened.
+    """
+    deadline = time.monotonic() + PATIENCE
+    with output_errors(folder):
+        while (lock := lock_folder(folder)) is None:
+            if time.monotonic() > deadline:
+                raise busy(folder)
+            time.sleep(0.01)
+    try:
+        yield
+    finally:
+        if lock >= 0:
+            os.close(lock)

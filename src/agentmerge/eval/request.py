@@ -114,3 +114,10 @@ class Response:
     """That were generated."""
     stop: str | None = None
     """The stop text before which it ended, where the generator tells."""
+    fits: bool = True
+    """False of a prompt that the model can't hold and was never asked: it counts as answered by nothing, for now."""
+
+    @classmethod
+    def unasked(cls, prompt_tokens: int | None = None) -> Self:
+        """Of a prompt that does not fit."""
+        return cls("", finished=False, prompt_tokens=prompt_tokens, tokens=0, fits=False)

@@ -12,7 +12,7 @@ from agentmerge.eval.conversations import Round, converse_all
 from agentmerge.eval.generators.replay import unanswered
 from agentmerge.eval.lines import write_lines
 from agentmerge.eval.model import claim, claimed, model_facts
-from agentmerge.eval.record import RECORD, ColumnFacts, DataFacts, EvalRecord, SuiteFacts, Tokens
+from agentmerge.eval.record import RECORD, ColumnFacts, DataFacts, EvalRecord, SuiteFacts, Tokens, locked
 from agentmerge.eval.results import save_scores
 from agentmerge.eval.statistics import summary
 from agentmerge.eval.suite import limited
@@ -97,10 +97,12 @@ def evaluate(
     record = _begun(out, facts)
     for job in jobs:
         found = _Run(job, generator, out, listener or Deaf()).facts()
-        versions = record.versions | {"agentmerge": __version__} | job.suite.versions()
-        suites = record.suites | {job.suite.name: found}
-        record = EvalRecord(versions=versions, model=facts, suites=suites)
-        record.save(out)
+        with locked(out):  # another process may have put in a suite meanwhile
+            record = _begun(out, facts)
+            versions = record.versions | {"agentmerge": __version__} | job.suite.versions()
+            suites = record.suites | {job.suite.name: found}
+            record = EvalRecord(versions=versions, model=facts, suites=suites)
+            record.save(out)
     return record
 
 
@@ -145,7 +147,7 @@ class _Run:
     def facts(self) -> SuiteFacts:
         suite = self.job.suite
         items = limited(suite.items(), self.job.limit)
-        with Answers(self.out / suite.name) as answers:
+        with Answers(self.out / suite.name, asking=self.generator is not None) as answers:
             outputs = converse_all(suite, items, lambda round_: self._answer(round_, answers))
             seconds = answers.seconds
         write_lines(self.out / suite.name / OUTPUTS, _output_lines(suite.name, items, outputs))

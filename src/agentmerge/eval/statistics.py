@@ -45,25 +45,25 @@ def summary(column: Column, scores: Sequence[tuple[str, Mapping[str, Cell]]]) ->
         column: which metric over which groups.
         scores: of each item its group and its cells by metric.
     """
-    groups = cells_of(column, scores)
-    n = sum(len(cells) for cells in groups.values())
+    groups = [np.array(cells, dtype=np.float64) for cells in cells_of(column, scores).values()]  # [n, 2]: value, weight
+    n = sum(len(group) for group in groups)
     if not n:
         return Summary(n=0, mean=None, error=None, interval=None, interval_from=None)
-    parts = [np.array(cells, dtype=np.float64) for cells in groups.values()]  # each [n, 2]: value, weight
+    parts = [[group] for group in groups] if column.combine == "groups" else [groups]
     mean, error = _mean_and_error(parts)
-    if all(_is_share(part) for part in parts) and len(parts) == 1:
+    if len(parts) == 1 and _is_share(np.concatenate(groups)):
         return Summary(n=n, mean=mean, error=error, interval=wilson(mean, n), interval_from="wilson")
     return Summary(n=n, mean=mean, error=error, interval=_bootstrap(parts), interval_from="bootstrap")
 
 
 def cells_of(column: Column, scores: Iterable[tuple[str, Mapping[str, Cell]]]) -> dict[str, list[Cell]]:
-    """The cells that count for a column, by group; in one list where items of all groups count the same."""
+    """The cells that count for a column, by group."""
     found: dict[str, list[Cell]] = {}
     for group, metrics in scores:
         if column.metric in metrics and (not column.groups or group in column.groups):
             cell = metrics[column.metric]
             if cell.weight > 0:
-                found.setdefault(group if column.combine == "groups" else "", []).append(cell)
+                found.setdefault(group, []).append(cell)
     return found
 
 
@@ -74,33 +74,53 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def _mean_and_error(parts: Sequence[Values]) -> tuple[float, float | None]:
-    """Of a plain mean of ratios of sums; the error is that of ratio estimates, by linearisation."""
-    means = [float(part[:, 0] @ part[:, 1] / part[:, 1].sum()) for part in parts]
+def _mean_and_error(parts: Sequence[Sequence[Values]]) -> tuple[float, float | None]:
+    """Of a plain mean of ratios of sums; the error is that of ratio estimates, by linearisation, within groups.
+
+    Args:
+        parts: of which the plain mean is taken, each the groups that items are drawn in [n, 2].
+    """
+    means = [_ratio(part) for part in parts]
     mean = sum(means) / len(means)
-    if any(len(part) < 2 for part in parts):
+    if any(sum(len(group) for group in part) < 2 for part in parts):
         return mean, None
     variance = sum(_variance(part, own) for part, own in zip(parts, means, strict=True))
     return mean, math.sqrt(variance) / len(parts)
 
 
-def _variance(part: Values, mean: float) -> float:
-    """N / (n - 1) sum of (weight (value - mean))^2 / (sum of weights)^2."""
-    n = len(part)
-    residuals = part[:, 1] * (part[:, 0] - mean)
-    return float(n / (n - 1) * (residuals @ residuals) / part[:, 1].sum() ** 2)
+def _ratio(groups: Sequence[Values]) -> float:
+    """Sum(value x weight) / sum(weight)."""
+    return float(sum(group[:, 0] @ group[:, 1] for group in groups) / sum(group[:, 1].sum() for group in groups))
+
+
+def _variance(groups: Sequence[Values], mean: float) -> float:
+    """Sum over groups of n / (n - 1) sum of (x - mean of the group's x)^2, with x = weight (value - mean) / weights.
+
+    A group of one item, which says nothing of its own spread, adds x^2, as in compare/estimates.py.
+    """
+    total = sum(group[:, 1].sum() for group in groups)
+    variance = 0.0
+    for group in groups:
+        x, n = group[:, 1] * (group[:, 0] - mean) / total, len(group)
+        off = x - x.mean() if n > 1 else x
+        variance += float(off @ off) * n / max(n - 1, 1)
+    return variance
 
 
 def _is_share(part: Values) -> bool:
     return bool(np.isin(part[:, 0], (0.0, 1.0)).all() and (part[:, 1] == part[0, 1]).all())
 
 
-def _bootstrap(parts: Sequence[Values]) -> tuple[float, float]:
+def _bootstrap(parts: Sequence[Sequence[Values]]) -> tuple[float, float]:
+    """Percentiles of the mean of items drawn with replacement within their groups; rounding leaves no score's range."""
     rng = np.random.default_rng(0)
     means = np.zeros(RESAMPLES)
     for part in parts:
-        for start in range(RESAMPLES):
-            drawn = part[rng.integers(0, len(part), len(part))]
-            means[start] += drawn[:, 0] @ drawn[:, 1] / drawn[:, 1].sum() / len(parts)
-    low, high = np.quantile(means, [0.025, 0.975])
+        sums = np.zeros((RESAMPLES, 2))
+        for group in part:
+            worth = np.column_stack([group[:, 0] * group[:, 1], group[:, 1]])
+            for start in range(RESAMPLES):
+                sums[start] += worth[rng.integers(0, len(worth), len(worth))].sum(axis=0)
+        means += sums[:, 0] / sums[:, 1] / len(parts)
+    low, high = np.clip(np.quantile(means, [0.025, 0.975]), 0.0, 1.0)
     return float(low), float(high)

@@ -109,6 +109,21 @@ class TextTokenizer:
         except Exception as error:  # a template is a program of the model's own
             raise EvalError(f"{self.folder}: its chat template fails: {error}", where=where) from None
 
+    def chat_as_text(self, messages: Sequence[Message]) -> str:
+        """`chat` for a request of raw text: without the token of a beginning that the tokenizer puts there by itself.
+
+        Raises:
+            EvalError: as `chat`.
+        """
+        text, token = self.chat(messages), self._special_tokens.get("bos_token", "")
+        twice = token and text.startswith(token) and self._begins_with(token)
+        return text.removeprefix(token) if twice else text
+
+    def _begins_with(self, token: str) -> bool:
+        """Whether texts get this token before them: as the config says, else as tokenizer.json does."""
+        told = self._config.get("add_bos_token")
+        return told if isinstance(told, bool) else self._library.encode("").tokens[:1] == [token]
+
     @cached_property
     def _library(self) -> Any:
         import tokenizers

@@ -12,6 +12,7 @@ from agentmerge.eval.compare.formats import comma_separated, latex, markdown
 from agentmerge.eval.compare.layout import grids
 from agentmerge.eval.compare.page import headline, with_code
 from agentmerge.eval.compare.references import Published, PublishedRow
+from agentmerge.eval.compare.rows import Judgement
 
 from .conftest import bits, merge
 
@@ -64,6 +65,16 @@ def test_csv_has_every_cell_with_all_its_digits(found: Comparison) -> None:
     assert float(mine["RAM & co [other]", "skill/tool"]["mean"]) == 0.615
     assert float(mine["RAM & co [other]", "GPQA"]["mean"]) == 0.3
     assert len(rows) == len(found.cells) + 3
+
+
+def test_markdown_leaves_code_in_sentences_alone(found: Comparison) -> None:
+    said = Judgement(rule="x", rows=[], units=[], text="tool_1: use `wudi_auto` or `a|b`, not a_b `")
+    lines = markdown(found.model_copy(update={"verdict": [said]})).splitlines()
+    assert "- tool\\_1: use `wudi_auto` or `a|b`, not a\\_b `" in lines
+    models = [one.model_copy(update={"name": "`a|b_c`"}) if one.name == "tool_1" else one for one in found.models]
+    cells = [cell.model_copy(update={"row": "`a|b_c`"}) if cell.row == "tool_1" else cell for cell in found.cells]
+    text = markdown(found.model_copy(update={"models": models, "cells": cells, "differences": []}))
+    assert "| `a\\|b_c` | 60.0" in text
 
 
 def test_a_headline_says_what_matters(found: Comparison) -> None:

@@ -76,6 +76,19 @@ def test_a_category_does_not_count_twice_in_the_mean(made: Callable[..., Made], 
     assert found.cell("base", "mean").mean == pytest.approx((0.625 + 0.5) / 2)
 
 
+def test_a_column_of_another_metric_in_another_row_is_refused(
+    made: Callable[..., Made], comparison: Compare, tmp_path: Path
+) -> None:
+    both = [{"right": [1, 1], "strict": [0, 1]}, {"right": [1, 1], "strict": [1, 1]}]
+    for name, metric in (("base", "right"), ("tool", "strict")):
+        model = made(name).suite("memory", "memory", {"": both}, [Column("memory", metric, "memory")])
+        model.suite("gsm8k", "maths", {"": [1, 0]})
+    with pytest.raises(EvalError, match=r"memory\.memory: 'base' and 'tool'.*metric is 'right' and 'strict'") as told:
+        comparison("base", "tool")
+    assert told.value.problems[0].where.path == str(tmp_path / "tool")
+    assert comparison("base", "tool", suites=["gsm8k"]).cell("tool", "mean").mean == 0.5
+
+
 def test_another_reading_of_the_same_answers_does_not_count_unless_a_skill_names_it(
     made: Callable[..., Made], comparison: Compare
 ) -> None:
@@ -175,7 +188,7 @@ def test_other_generators_and_harnesses_are_told_but_not_other_servers(
 ) -> None:
     for name, dtype, version in (("base", "float32", "1"), ("tool", "bfloat16", "2")):
         model = made(name)
-        model.record["model"]["generator"] = {"kind": "hf", "dtype": dtype, "server": f"http://{name}"}
+        model.record["model"]["generator"] = {"kind": "hf", "dtype": dtype, "server": f"http://{name}", "model": name}
         model.record["versions"] = {"lm-eval": version, "agentmerge": version}
         model.suite("gsm8k", "maths", {"": bits(3, 10)})
     assert comparison("base", "tool").notes == [

@@ -95,6 +95,19 @@ def test_noise_alone_is_called_noise(judged: Judged) -> None:
     assert found["best_agent"][0].change is None
 
 
+def test_noise_is_not_said_where_a_merge_is_told_from_the_best_agent(
+    made: Callable[..., Made], comparison: Compare
+) -> None:
+    """Neither skill alone shows it beyond noise, and there is no base; the mean of both does."""
+    for name, right in (("tool", 100), ("code", 99), ("ram", 104)):
+        model = made(name, merge=merge("ram") if name == "ram" else None)
+        for suite, domain in (("bfcl", "tool"), ("live", "code")):
+            model.suite(suite, domain, {"": bits(right, N)})
+    rules = {one.rule: one for one in comparison("tool", "code", "ram").verdict}
+    assert "it is above it by" in rules["best_agent"].text
+    assert "noise" not in rules
+
+
 def test_an_agent_that_beats_every_merge(judged: Judged) -> None:
     found = judged((100, 60), (180, 150), (100, 100), {"ram": (120, 80), "ties": (110, 90)})
     (said,) = found["best_agent"]

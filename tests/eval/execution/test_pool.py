@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
 import pytest
 
+import agentmerge
 from agentmerge.errors import EvalError
 from agentmerge.eval.execution import children
 from agentmerge.eval.execution.confine import hidden, within
 from agentmerge.eval.execution.grade import same
-from agentmerge.eval.execution.isolation import isolation
+from agentmerge.eval.execution.isolation import Isolation, isolation, needed
 from agentmerge.eval.execution.pool import execute
 from agentmerge.eval.execution.store import EXECUTIONS, Verdicts
 from agentmerge.eval.execution.trial import Limits, Trial, Verdict
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIMITS = Limits()
 TRIALS = {
@@ -124,6 +123,34 @@ def test_an_isolation_that_does_not_work_is_refused_by_name(monkeypatch: pytest.
         isolation.cache_clear()
 
 
+def test_what_cannot_seal_its_files_comes_after_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda command: f"/usr/bin/{command}")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    works = {("namespaces", False), ("bubblewrap", False), ("limits", False)}
+    monkeypatch.setattr("agentmerge.eval.execution.isolation._works", lambda one: (one.kind, one.sealed) in works)
+    isolation.cache_clear()
+    try:
+        assert isolation().kind == "bubblewrap"
+        with pytest.raises(EvalError, match="isolation 'namespaces' does not work here"):
+            isolation("namespaces")
+        works.remove(("bubblewrap", False))
+        isolation.cache_clear()
+        assert (isolation().kind, isolation().sealed, isolation().network) == ("namespaces", False, "none")
+    finally:
+        isolation.cache_clear()
+
+
+def test_a_child_that_cannot_seal_its_files_runs_nothing() -> None:
+    """Without a mount namespace it can't: of limits nobody expects it, of this one it was said."""
+    within = Isolation("limits", sealed=True)
+    child = children.Child(within, LIMITS, ["script"], 0)
+    try:
+        with pytest.raises(EvalError, match="no child process can be started: its files can't be sealed"):
+            child.ask(TRIALS["passed"])
+    finally:
+        child.close()
+
+
 def test_what_is_needed_stays_visible_and_what_hides_it_is_covered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,4 +162,21 @@ def test_what_is_needed_stays_visible_and_what_hides_it_is_covered(
     monkeypatch.setenv("HOME", str(home))
     assert hidden([str(linked)]) == [str(data), str(home)]
     assert within([str(linked), "/usr", str(linked / "lib")], hidden([])) == [str(data / "venv"), str(linked)]
+    assert hidden([str(home), str(tmp_path)]) == [str(home)], "a home is covered in any case"
     assert hidden([str(data)]) == [str(home)], "what is needed as a whole can't be covered"
+
+
+def test_the_working_folder_is_not_shown_and_a_home_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, work, own = tmp_path / "home", tmp_path / "home" / "work", tmp_path / "home" / "clone"
+    (own / "agentmerge").mkdir(parents=True)
+    work.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(work)
+    monkeypatch.setattr("sys.path", [str(work), str(home), str(tmp_path), *sys.path])
+    assert not {str(work), str(home), str(tmp_path)} & set(needed())
+    assert str(Path(agentmerge.__file__).parent) in needed()
+    monkeypatch.chdir(own)
+    monkeypatch.setattr("sys.path", [str(own), *sys.path])
+    assert str(own) not in needed()
+    monkeypatch.setattr("agentmerge.__file__", str(own / "agentmerge" / "__init__.py"))
+    assert str(own) in needed()

@@ -119,4 +119,4 @@ def test_a_prompt_that_does_not_fit_ends_the_run_or_counts_as_answered_by_nothin
     with pytest.raises(EvalError, match="a prompt of 13 tokens and 8 new ones, expected at most the model's 20"):
         found(Vllm(str(tmp_path)), requests)
     answers = found(Vllm(str(tmp_path), empty_if_too_long=True), requests)
-    assert answers == {"a " * 13: Response("", False, 13, 0), "a " * 12: Response("12", True, 12, 3)}
+    assert answers == {"a " * 13: Response.unasked(13), "a " * 12: Response("12", True, 12, 3)}

@@ -10,7 +10,7 @@ import pytest
 
 from agentmerge.errors import EvalError
 from agentmerge.eval.generators.http import Endpoint
-from agentmerge.eval.generators.openai import OpenAI, served_model
+from agentmerge.eval.generators.openai import OpenAI, _Calls, served_model
 from agentmerge.eval.request import Request, Response, Sampling
 from tests.eval.serving import serving
 
@@ -99,6 +99,29 @@ def test_a_server_that_is_not_there_is_told():
         answers(OpenAI(served.url, "m", retries=1), [Request.raw("a", GREEDY)])
 
 
+@pytest.mark.parametrize("server", ["localhost", "localhost:8000", "http://[a", "http://a:b", "http://a b"])
+def test_what_is_no_address_is_told_at_once(server):
+    with pytest.raises(EvalError, match=r"can't be asked: .* expected an address such as http://localhost:8000"):
+        served_model(server, "m")
+    with pytest.raises(EvalError, match="can't be asked"):
+        Endpoint(server, sleep=lambda seconds: pytest.fail("it was tried again")).post({})
+
+
+def test_the_first_failure_is_told_before_others_are_stopped_by_it():
+    told = []
+
+    class Event(threading.Event):
+        def set(self):
+            told.append(calls._found.qsize())
+            super().set()
+
+    calls = _Calls(OpenAI("nowhere", "m"), [Request.raw("a", GREEDY)])
+    calls.stop = Event()
+    calls._work()
+    assert told == [1]
+    assert calls.stop.is_set()
+
+
 TOO_LONG = (400, "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.")
 
 
@@ -107,7 +130,9 @@ def test_a_prompt_that_does_not_fit_ends_the_run_or_counts_as_answered_by_nothin
         with pytest.raises(EvalError, match="--too-long empty"):
             answers(OpenAI(served.url, "m"), [Request.raw("a", GREEDY)])
         found = answers(OpenAI(served.url, "m", empty_if_too_long=True), [Request.raw("a", GREEDY)])
-    assert found["a"] == Response("", finished=False, tokens=0)
+        ways = [OpenAI("", "m", empty_if_too_long=empty).identity["too_long"] for empty in (False, True)]
+    assert found["a"] == Response.unasked()
+    assert ways == ["stop", "empty"]
 
 
 def test_another_bad_request_is_none_of_the_prompts_length():

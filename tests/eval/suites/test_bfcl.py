@@ -107,6 +107,15 @@ def test_the_registry_that_stands_in_is_gone_after_the_import(items):
     assert "bfcl_eval.constants.model_config" not in sys.modules
 
 
+def test_relevance_counts_in_means_only_where_neither_of_bfcl_evals_is_there():
+    columns = {column.name: column for column in Bfcl.make().columns}
+    assert set(columns["live"].groups) | set(columns["non_live"].groups) == set(CATEGORIES) - set(RELEVANCE)
+    assert [name for name, column in columns.items() if not column.counts] == [
+        name for name in CATEGORIES if name in RELEVANCE
+    ]
+    assert all(column.counts for column in Bfcl.make(categories=("simple_java", *RELEVANCE)).columns)
+
+
 def test_a_misspelt_category_is_told():
     problem = Bfcl.make(categories=("simple_pyton",)).requires()[0]
     assert "Did you mean 'simple_python'?" in str(problem)

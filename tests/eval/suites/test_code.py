@@ -12,6 +12,7 @@ from agentmerge.errors import EvalError
 from agentmerge.eval.execution import pool
 from agentmerge.eval.fetch import fetch
 from agentmerge.eval.generators.replay import Scripted
+from agentmerge.eval.plan import plan_all
 from agentmerge.eval.run import Job, evaluate
 from agentmerge.eval.suite import Given
 from agentmerge.eval.suites.code import Code
@@ -141,6 +142,15 @@ def test_what_is_missing_is_said_before_anything_is_asked(tmp_path: Path, monkey
     ):
         assert part in text
     assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_runs_no_program_and_needs_no_leave_to(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Child", lambda *_: pytest.fail("a program is run"))
+    found = Code.make("paper", Given(data), sets=["Own"], executor="script")
+    plan = plan_all([Job(found)], None)["code"]
+    assert (plan.items, plan.turns, plan.requests) == (4, 1, 4 * 8)
+    with pytest.raises(EvalError, match="add --allow-code-execution"):
+        evaluate("m", [Job(found)], Scripted(answer), data / "out")
 
 
 def test_the_sets_are_fetched_as_the_json_lists_that_they_are(

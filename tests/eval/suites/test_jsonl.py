@@ -107,6 +107,13 @@ def test_an_unknown_setting_or_preset_is_told():
         JsonLines.make("papre")
 
 
+def test_what_the_users_function_raises_is_told_with_what_it_was_given(file, tmp_path: Path):
+    (tmp_path / "own.py").write_text("def half(text, row):\n    return float(len(text) < 5 or text)\n")
+    with pytest.raises(EvalError, match=r"own\.py:half: fails with ValueError.* where text is 'It is Six.'") as told:
+        worth(file, scoring=f"{tmp_path / 'own.py'}:half")
+    assert "--score-only" in str(told.value)
+
+
 def test_several_groups_have_a_column_each(file: Path) -> None:
     columns = JsonLines.make(file=file, name="mine").columns
     assert [(column.label, column.groups) for column in columns] == [("mine", ()), ("others", ("",)), ("a", ("a",))]

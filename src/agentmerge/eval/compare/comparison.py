@@ -49,7 +49,7 @@ def compare(
         swaps: of the swap tests.
 
     Raises:
-        EvalError: rows were not asked the same, or there is no such row, suite, skill or agent.
+        EvalError: rows were not asked or scored the same, or there is no such row, suite, skill or agent.
     """
     results = {entry.name: entry.results for entry in entries}
     domains = {suite: facts.domain for one in results.values() for suite, facts in one.record.suites.items()}
@@ -59,7 +59,7 @@ def compare(
         suite: asked_of(suite, {row: one for row, one in results.items() if suite in one.record.suites})
         for suite in chosen
     }
-    places = [place for place in places_of(list(results.values())) if place.suite in chosen]
+    places = places_of(results, chosen)
     units = units_of(places, domains, asked, skills or {})
     _check_names("--against: no row", [against] if against else [], results)
     paired = Paired(asked, places, units, seed=seed, draws=draws, swaps=swaps)

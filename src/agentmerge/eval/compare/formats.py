@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from agentmerge.eval.compare.rows import Comparison
 
 SPECIAL = re.compile(r"[&%$#_{}~^\\]")
+CODE = re.compile(r"(`[^`]*`)")
+BAR = re.compile(r"(?<!\\)\|")
 NAMED = {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 
 
@@ -78,8 +80,8 @@ def remarks(found: Comparison) -> list[str]:
 
 
 def _markdown_table(grid: Grid) -> list[str]:
-    rows = [[_escaped(name), *map(_markdown_cell, cells)] for name, cells in grid.rows]
-    heads = [_escaped(head) for head in grid.heads]
+    rows = [[_in_table(name), *map(_markdown_cell, cells)] for name, cells in grid.rows]
+    heads = [_in_table(head) for head in grid.heads]
     return [f"| {' | '.join(row)} |" for row in (heads, ["---", *["---:"] * (len(heads) - 1)], *rows)]
 
 
@@ -99,7 +101,17 @@ def _cell(cell: Shown, marks: dict[str, str], arrow: str, plus_minus: str, quote
 
 
 def _escaped(text: str) -> str:
+    """Plain text as Markdown; what stands between backticks is code, in which nothing is escaped."""
+    return "".join(part if place % 2 else _escaped_plain(part) for place, part in enumerate(CODE.split(text)))
+
+
+def _escaped_plain(text: str) -> str:
     return text.replace("|", "\\|").replace("_", "\\_").replace("<", "&lt;").replace("*", "\\*")
+
+
+def _in_table(text: str) -> str:
+    """A bar ends a table's cell in code, too."""
+    return BAR.sub(r"\\|", _escaped(text))
 
 
 def _tex(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import EvalError, did_you_mean
+from agentmerge.errors import EvalError, Problem, Where, did_you_mean
 from agentmerge.eval.compare.estimates import Place
 from agentmerge.eval.compare.rows import MEAN, UnitRow
 
@@ -12,22 +12,39 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from agentmerge.eval.compare.asked import Asked
+    from agentmerge.eval.record import ColumnFacts
     from agentmerge.eval.results import Results
 
 NO_SKILL = ("own", "demo")
 """Domains that say nothing of a skill: their finest columns tell them."""
 STEMS = {"maths": "math", "instructions": "instruct"}
 """What an agent's name may hold in place of a skill's."""
+MAKING = ("metric", "groups", "combine")
+"""What a column is made by: the same in every row, or one's numbers say something else than another's."""
 
 
-def places_of(results: Sequence[Results]) -> list[Place]:
-    """Every column of every suite, in the order in which they were evaluated."""
+def places_of(results: Mapping[str, Results], suites: Collection[str]) -> list[Place]:
+    """Every column of these suites, in the order in which they were evaluated.
+
+    Args:
+        results: by row.
+        suites: whose columns.
+
+    Raises:
+        EvalError: a column comes about in one row otherwise than in another: by another metric, or over other groups.
+    """
     found: dict[str, Place] = {}
-    for one in results:
-        for suite, facts in one.record.suites.items():
-            for name, column in facts.columns.items():
-                place = Place(suite, name, column)
-                found.setdefault(place.id, place)
+    first: dict[str, str] = {}
+    problems = []
+    for row, one in results.items():
+        for suite in [name for name in one.record.suites if name in suites]:
+            for name, column in one.record.suites[suite].columns.items():
+                place = found.setdefault(f"{suite}.{name}", Place(suite, name, column))
+                other = first.setdefault(place.id, row)
+                if unlike := [key for key in MAKING if getattr(column, key) != getattr(place.facts, key)]:
+                    problems.append(_otherwise(place, column, unlike, (other, row), one))
+    if problems:
+        raise EvalError(*problems)
     return list(found.values())
 
 
@@ -107,6 +124,20 @@ def specialists_of(
         elif scored:
             found[unit.skill] = max(scored, key=lambda agent: scores[agent, unit.id])
     return found
+
+
+def _otherwise(
+    place: Place, column: ColumnFacts, unlike: Sequence[str], rows: tuple[str, str], results: Results
+) -> Problem:
+    """A column of the second of two rows that is not what it is in the first."""
+    told = ", ".join(f"{key} is {getattr(place.facts, key)!r} and {getattr(column, key)!r}" for key in unlike)
+    return Problem(
+        f"{place.id}: '{rows[0]}' and '{rows[1]}' were not scored the same: {told}",
+        "the same metric over the same groups in every row",
+        "Score both with the same preset and settings (`agentmerge eval ... --score-only` asks nothing), or leave one "
+        "out.",
+        Where(path=str(results.folder)),
+    )
 
 
 def _skill(place: Place, domain: str) -> str:

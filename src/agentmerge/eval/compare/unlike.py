@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentmerge.eval.model import ANYWHERE
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from agentmerge.eval.compare.roles import Entry
+
+
+WHERE = ("server", "version", "model")
+"""Parts of a generator's identity that say where a row was asked, and by what name a server knows it."""
 
 
 def unlike(entries: Sequence[Entry], suites: Sequence[str]) -> Iterator[str]:
@@ -19,7 +21,7 @@ def unlike(entries: Sequence[Entry], suites: Sequence[str]) -> Iterator[str]:
         if names := differing(asked):
             yield f"{suite} was asked with different settings ({', '.join(names)}): scores may differ by that."
     generators = [one.results.record.model.generator for one in entries]
-    if names := [name for name in differing(generators) if name not in (*ANYWHERE, "served_name")]:
+    if names := [name for name in differing(generators) if name not in WHERE]:
         values = ", ".join(f"{name} {_values(generators, name)}" for name in names)
         yield f"Answers were generated in different ways ({values}): scores may differ by that."
     versions = [{k: v for k, v in one.results.record.versions.items() if k != "agentmerge"} for one in entries]

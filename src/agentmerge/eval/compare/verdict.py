@@ -180,8 +180,8 @@ def nothing_learned(scene: Scene) -> Iterator[Judgement]:
 
 def noise(scene: Scene) -> Iterator[Judgement]:
     """Nothing at all is told apart."""
-    families = (scene.agents_to_base, scene.merges_to_base, scene.merges_to_specialists, scene.among_merges)
-    every = [one for family in families for one in family]
+    to_others = scene.agents_to_base, scene.merges_to_base, scene.merges_to_specialists, scene.merges_to_best_agent
+    every = [one for family in (*to_others, scene.among_merges) for one in family]
     if every and not any(one.p < ALPHA for one in every):
         means = [one for one in every if one.difference.unit == MEAN] or every
         text = f"No difference on this page is more than noise: {_smallest(means)} Ask more items before choosing."

@@ -34,6 +34,8 @@ def main(argument: str) -> None:
     _lead_nowhere(0, 1)
     confine.keep_from_programs()
     sealed = config["mounts"] and confine.seal(config["scratch"], 4 * config["limits"]["file_mb"], config["needed"])
+    if config["sealed"] and not sealed:
+        raise SystemExit("its files can't be sealed, as they could before")
     import_harness(config["executors"])
     _answer(answers, {"files": "read-only" if sealed else "of the user", "namespace": os.getpid() == 1})
     _lead_nowhere(2)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentmerge.errors import EvalError
-from agentmerge.eval.execution.isolation import Isolation, needed, others, spare_user
+from agentmerge.eval.execution.isolation import Isolation, environment, needed, others, spare_user
 from agentmerge.eval.execution.trial import Executor, Limits, Trial, Verdict
 
 START = 60.0
@@ -25,7 +25,6 @@ OVERDUE = 10.0
 """Seconds that a child gets beyond a program's own and `child.GRACE`, before it is ended itself."""
 _RIGHT = "import colorsys, sched\nprint(int(input()) + 1)"
 """A program that is right; nobody imported these modules before."""
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 class Child:
@@ -104,6 +103,7 @@ class Child:
             "user": self._user,
             "others": process_limit,
             "mounts": self._within.mounts,
+            "sealed": self._within.sealed,
             "needed": needed(),
         }
         child = [sys.executable, "-P", "-m", "agentmerge.eval.execution.child", json.dumps(config)]
@@ -113,7 +113,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=_environment(),
+            env=environment(),
             cwd="/",
             start_new_session=True,
         )
@@ -157,16 +157,3 @@ class Child:
         said, self._buffer = self._buffer.split(b"\n", 1)
         answer: dict[str, Any] = json.loads(said)
         return answer
-
-
-def _environment() -> dict[str, str]:
-    """What a child knows of this process's environment: where modules are; no tokens, no proxies, nothing else."""
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HOME": os.environ.get("HOME", "/root"),
-        "LANG": "C.UTF-8",
-        **dict.fromkeys(_THREADS, "1"),
-    }

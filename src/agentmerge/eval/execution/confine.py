@@ -49,14 +49,25 @@ def seal(scratch: str, size_mb: int, needed: list[str]) -> bool:
 
 
 def hidden(needed: list[str]) -> list[str]:
-    """The folders of HIDDEN and the home of who runs this, but for what is needed as a whole; none lies in another."""
-    home = os.environ.get("HOME", "/root")
-    folders = {os.path.realpath(path) for path in (*HIDDEN, home) if Path(path).is_dir()} - {"/"}
-    return sorted(
-        folder
-        for folder in folders
-        if not any(_lies_in(folder, other) for other in (*folders - {folder}, *map(os.path.realpath, needed)))
-    )
+    """The folders of HIDDEN and the home of who runs this, but for what is needed as a whole; none lies in another.
+
+    A home is hidden whatever is needed.
+    """
+    own = home()
+    places = [os.path.realpath(path) for path in needed]
+    folders = {os.path.realpath(path) for path in (*HIDDEN, own) if Path(path).is_dir()} - {"/"}
+    folders = {one for one in folders if one == own or not any(_lies_in(one, place) for place in places)}
+    return sorted(one for one in folders if not any(_lies_in(one, other) for other in folders - {one}))
+
+
+def home() -> str:
+    """Of who runs this, links followed."""
+    return os.path.realpath(os.environ.get("HOME", "/root"))
+
+
+def holds_home(path: str) -> bool:
+    """Whether a path is the home of who runs this, or a folder that it lies in."""
+    return _lies_in(home(), os.path.realpath(path).rstrip("/"))
 
 
 def within(paths: list[str], folders: list[str]) -> list[str]:

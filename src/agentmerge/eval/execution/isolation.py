@@ -6,19 +6,27 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import agentmerge
 from agentmerge.errors import EvalError
-from agentmerge.eval.execution.confine import hidden, within
+from agentmerge.eval.execution.confine import hidden, holds_home, within
 
 Kind = Literal["namespaces", "bubblewrap", "limits"]
 Wish = Literal["auto", "namespaces", "bubblewrap", "limits"]
 """auto takes the first that works here, in the order of `Kind`."""
 _ALL = ("--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child")
 _OF_A_USER = ("--user", "--map-root-user")
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_SEAL = """import sys
+from agentmerge.eval.execution.confine import seal
+sys.exit(not seal(sys.argv[1], 1, sys.argv[2:]))"""
+"""A child that only tries whether it can."""
 _SPARE = 2_000_000_000
 """The first of the user numbers that programs get where this process is root; nobody has them."""
 
@@ -32,6 +40,8 @@ class Isolation:
     """Goes before its command line; "{scratch}" and "{bytes}" stand for its folder and the most that it takes."""
     mounts: bool = False
     """Whether it has a mount namespace that it may seal itself."""
+    sealed: bool = False
+    """Whether that was seen to work here; a child that then can't do it ends."""
 
     @property
     def network(self) -> Literal["none", "open"]:
@@ -57,28 +67,35 @@ def isolation(wish: Wish = "auto") -> Isolation:
         EvalError: that kind does not work here.
     """
     for candidate in _candidates():
-        if wish in ("auto", candidate.kind) and _works(candidate):
+        loose = candidate.mounts and not candidate.sealed
+        if (wish == "auto" or (wish == candidate.kind and not loose)) and _works(candidate):
             return candidate
     todo = {
-        "namespaces": "It takes Linux, the command `unshare`, and a system that lets this user make namespaces.",
+        "namespaces": "It takes Linux 5.12, the command `unshare`, and a system that lets this user make namespaces "
+        "and mount in them.",
         "bubblewrap": "Install bubblewrap (the command `bwrap`); it is not used by root.",
     }
     raise EvalError(f"code: isolation '{wish}' does not work here", todo=todo[wish] + " Or set isolation to auto.")
 
 
 def _candidates() -> list[Isolation]:
-    """From the strictest to none; a container may forbid to mount /proc."""
+    """From the strictest to none; a container may forbid to mount /proc, or anything.
+
+    Namespaces whose files can't be sealed have no network still, which is more than limits alone.
+    """
     found: list[Isolation] = []
+    loose: list[Isolation] = []
     root, unshare, bwrap = os.geteuid() == 0, shutil.which("unshare"), shutil.which("bwrap")
     if unshare:
         user = () if root else _OF_A_USER
-        found += [
+        loose = [
             Isolation("namespaces", (unshare, *user, *_ALL, *proc, "--"), mounts=True)
             for proc in (("--mount-proc",), ())
         ]
+        found += [replace(one, sealed=True) for one in loose]
     if bwrap and not root:
         found.append(Isolation("bubblewrap", _bubblewrap(bwrap)))
-    return [*found, Isolation("limits")]
+    return [*found, *loose, Isolation("limits")]
 
 
 def _bubblewrap(bwrap: str) -> tuple[str, ...]:
@@ -95,16 +112,56 @@ def _bubblewrap(bwrap: str) -> tuple[str, ...]:
 
 
 def _works(candidate: Isolation) -> bool:
-    command = candidate.command("/tmp", 2**20, [sys.executable, "-I", "-S", "-c", ""])
+    """Whether a child starts, and seals its files where it is to."""
+    child = [sys.executable, "-I", "-S", "-c", ""]
     try:
-        return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+        with tempfile.TemporaryDirectory(prefix="agentmerge-programs-", ignore_cleanup_errors=True) as scratch:
+            if candidate.sealed:
+                child = [sys.executable, "-P", "-c", _SEAL, scratch, *needed()]
+            command = candidate.command(scratch, 2**20, child)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                timeout=20,
+                check=False,
+                env=environment(),
+                cwd="/",
+                start_new_session=True,
+            )
+            return done.returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 
 
+def environment() -> dict[str, str]:
+    """What a child knows of this process's environment: where modules are; no tokens, no proxies, nothing else."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": os.environ.get("HOME", "/root"),
+        "LANG": "C.UTF-8",
+        **dict.fromkeys(_THREADS, "1"),
+    }
+
+
 def needed() -> list[str]:
-    """What a child reads of the file system: the interpreter and everything that can be imported."""
-    return [path for path in (sys.prefix, sys.base_prefix, sys.executable, *sys.path) if path and Path(path).exists()]
+    """What a child reads of the file system: the interpreter and everything that can be imported.
+
+    The working folder, which Python puts among those that modules are imported from, is left out unless agentmerge
+    itself lies there, and a home always: what is in it is nobody's business.
+    """
+    own = Path(agentmerge.__file__).resolve().parent
+    with suppress(OSError):
+        here = Path.cwd()
+        modules = [path for path in sys.path if path and (Path(path).resolve() != here or here == own.parent)]
+        return _shown([sys.prefix, sys.base_prefix, sys.executable, *modules, str(own)])
+    return _shown([sys.prefix, sys.base_prefix, sys.executable, *sys.path, str(own)])
+
+
+def _shown(paths: list[str]) -> list[str]:
+    return [path for path in paths if path and Path(path).exists() and not holds_home(path)]
 
 
 def spare_user(slot: int) -> int | None:

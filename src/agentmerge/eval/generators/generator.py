@@ -36,3 +36,8 @@ class Generator(Protocol):
     def count_tokens(self, text: str) -> int | None:
         """Tokens of a text by the model's tokenizer; None where that is not known."""
         ...
+
+
+def way_of(empty_if_too_long: bool) -> str:
+    """What a prompt that the model can't hold does, as the option --too-long and the record say it."""
+    return "empty" if empty_if_too_long else "stop"

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from agentmerge.eval.generate import LanguageModel
+from agentmerge.eval.generators.generator import way_of
 from agentmerge.eval.generators.offline import too_long
 from agentmerge.eval.request import Response
 from agentmerge.eval.tokens import encode
@@ -43,7 +44,8 @@ class Transformers:
     def identity(self) -> dict[str, JSON]:
         """What may change an answer, and the versions."""
         names = {name: version_of(name) for name in ("torch", "transformers")}
-        return {"kind": "hf", "device": self.device, "dtype": self.dtype, "version": names}
+        facts = {"device": self.device, "dtype": self.dtype, "too_long": way_of(self.empty_if_too_long)}
+        return {"kind": "hf", **facts, "version": names}
 
     @cached_property
     def model(self) -> LanguageModel:
@@ -58,7 +60,7 @@ class Transformers:
             if self._fits(request, tokens):
                 kinds[request.sampling].append((request, tokens))
             else:
-                done(request, Response("", finished=False, prompt_tokens=len(tokens), tokens=0))
+                done(request, Response.unasked(len(tokens)))
         for sampling, encoded in kinds.items():
             for batch in self._batches(encoded, sampling.max_tokens):
                 found = self.model.complete([tokens for _, tokens in batch], sampling, seed_of(batch))

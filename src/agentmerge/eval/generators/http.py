@@ -73,15 +73,19 @@ class Endpoint:
             raise self._failed(str(error)) from None
 
     def _once(self, data: bytes | None) -> dict[str, Any]:
+        if not self.url.startswith(("http://", "https://")):
+            raise self._no_address("it names no http")
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
-        request = urllib.request.Request(self.url, data, headers)
         try:
+            request = urllib.request.Request(self.url, data, headers)
             with urllib.request.urlopen(request, timeout=self.timeout) as response:
                 return self._object(response.read())
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
+        except (ValueError, http.client.InvalidURL) as error:
+            raise self._no_address(str(error)) from None
         except (OSError, http.client.HTTPException) as error:  # no connection, reset, time out, half an answer
             reason = getattr(error, "reason", None) or error
             raise _Passing(f"can't be reached: {reason or type(error).__name__}") from None
@@ -108,6 +112,10 @@ class Endpoint:
             404: "Check the address, which ends before /v1, and --served-name.",
         }.get(error.code, "")
         return self._failed(said, todo=todo)
+
+    def _no_address(self, reason: str) -> EvalError:
+        expected = "an address such as http://localhost:8000"
+        return self._failed(f"can't be asked: {reason}", expected=expected, todo="Correct the server's address.")
 
     def _failed(self, found: str, *, expected: str = "", todo: str = "") -> EvalError:
         todo = todo or "See the server's own log. What was answered is stored: the same command goes on."

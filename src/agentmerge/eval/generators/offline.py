@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentmerge.errors import EvalError, Where
+from agentmerge.eval.generators.generator import way_of
 from agentmerge.eval.request import Response
 from agentmerge.eval.tokens import encode, load_tokenizer
 from agentmerge.eval.versions import version_of
@@ -41,7 +42,8 @@ class Offline(ABC):
     def identity(self) -> dict[str, JSON]:
         """What may change an answer, and the versions."""
         names = {name: version_of(name) for name in (self.kind, "torch", "transformers")}
-        return {"kind": self.kind, "dtype": self.dtype, "gpus": self.gpus, "version": names}
+        facts = {"dtype": self.dtype, "gpus": self.gpus, "too_long": way_of(self.empty_if_too_long)}
+        return {"kind": self.kind, **facts, "version": names}
 
     def generate(self, requests: Sequence[Request], done: Callable[[Request, Response], None]) -> None:
         """A batch after another, in the order of the requests."""
@@ -52,7 +54,7 @@ class Offline(ABC):
             kept = {request.key for request, _ in fitting}
             for request, tokens in encoded:
                 if request.key not in kept:
-                    done(request, Response("", finished=False, prompt_tokens=len(tokens), tokens=0))
+                    done(request, Response.unasked(len(tokens)))
             for (request, _), response in zip(fitting, self.complete(fitting) if fitting else (), strict=True):
                 done(request, response)
 

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentmerge.errors import EvalError, Where, shortened, shown
+from agentmerge.eval.generators.generator import way_of
 from agentmerge.eval.generators.http import Endpoint, TooLong
 from agentmerge.eval.request import Response
 
@@ -44,7 +45,13 @@ class OpenAI:
     @property
     def identity(self) -> dict[str, JSON]:
         """What is sent besides prompts and sampling."""
-        return {"kind": "openai", "model": self.model, "fields": dict(self.fields), "server": self.server}
+        return {
+            "kind": "openai",
+            "model": self.model,
+            "fields": dict(self.fields),
+            "server": self.server,
+            "too_long": way_of(self.empty_if_too_long),
+        }
 
     def generate(self, requests: Sequence[Request], done: Callable[[Request, Response], None]) -> None:
         """Keep `concurrency` requests under way; a failure ends the run, once those under way are stored."""
@@ -80,7 +87,7 @@ class OpenAI:
             return response_of(endpoint.post(self._body(request)), endpoint.url)
         except TooLong as error:
             if self.empty_if_too_long:
-                return Response("", finished=False, tokens=0)
+                return Response.unasked()
             raise EvalError(
                 f"{endpoint.url}: {error}",
                 todo="Serve the model with more positions, lower max_tokens of that suite, or let such prompts count "
@@ -142,8 +149,8 @@ class _Calls:
             try:
                 self._found.put((request, self._server.ask(request, self._sleep)))
             except Exception as error:  # told by the thread that waits
+                self._found.put((request, error))  # before others, who are stopped by it, tell of that
                 self.stop.set()
-                self._found.put((request, error))
         self._found.put(None)
 
     def _sleep(self, seconds: float) -> None:

@@ -111,11 +111,18 @@ class Bfcl(Suite):
 
         live = right / items over the four live ones; non_live = the plain mean of simple, multiple, parallel and
         parallel_multiple, in which simple is that of its three languages. A mean is there if all of its categories are.
+        Beside one the relevance categories, which are in neither, are shown and do not count in means over columns.
         """
         chosen = self.settings.categories
         means = [("live", "BFCL live", LIVE_AST), ("non_live", "BFCL non-live", NON_LIVE_AST)]
-        whole = [Column(name, name, label) for name, label, parts in means if set(parts) <= set(chosen)]
-        return (*whole, *(Column(one, "right", one.replace("_", " "), (one,)) for one in chosen))
+        whole = [Column(name, name, label, parts) for name, label, parts in means if set(parts) <= set(chosen)]
+        return (
+            *whole,
+            *(
+                Column(one, "right", one.replace("_", " "), (one,), counts=not (whole and one in RELEVANCE))
+                for one in chosen
+            ),
+        )
 
     def data_files(self) -> list[DataFile]:
         """Those of the wheel."""

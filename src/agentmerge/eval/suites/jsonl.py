@@ -137,7 +137,7 @@ class JsonLines(Suite):
     def _worth(self, text: str, row: Mapping[str, JSON]) -> float:
         way, fold = self.settings.scoring, self.settings.ignore_case
         if way not in WAYS:
-            return _share(self._function()(text, dict(row)), way)
+            return _share(_called(self._function(), text, row, way), way)
         if way == "regex":
             return float(any(re.search(p, text, re.IGNORECASE if fold else 0) for p in _answers(row)))
         said, wanted = text.strip(), [answer.strip() for answer in _answers(row)]
@@ -157,6 +157,17 @@ def _is_chat(messages: JSON) -> bool:
         and bool(messages)
         and all(isinstance(one, dict) and {"role", "content"} <= one.keys() for one in messages)
     )
+
+
+def _called(function: Any, text: str, row: Mapping[str, JSON], name: str) -> Any:
+    """What the user's function returns; it may raise anything."""
+    try:
+        return function(text, dict(row))
+    except Exception as error:
+        found = f"{name}: fails with {error!r} where text is {shown(text)} and row is {shown(dict(row))}"
+        expected = "a number between 0 and 1, or True or False, for whatever a model says"
+        todo = "Mend it and run the same command with --score-only: all answers are stored."
+        raise EvalError(found, expected=expected, todo=todo) from error
 
 
 def _share(value: Any, function: str) -> float:

@@ -134,7 +134,7 @@ class Search(Suite):
         return tuple(found)
 
     def data_files(self) -> list[DataFile]:
-        """Questions, the corpus or server, and the tokenizer."""
+        """Questions, and the corpus or server; not the tokenizer, which is the model's own and chooses no item."""
         found = [
             DataFile(path.name, ORIGIN, sha256_of(path), len(read_questions(path, name)))
             for name, path in self._paths.items()
@@ -144,8 +144,6 @@ class Search(Suite):
         else:
             corpus = Bm25(self._corpus, None, self.settings.k1, self.settings.b)
             found.append(DataFile(self._corpus.name, "corpus", corpus.sha256, corpus.size))
-        if self.settings.style == "continue":
-            found.append(self._tokenizer.data_file)
         return found
 
     def versions(self) -> dict[str, str]:
@@ -159,7 +157,7 @@ class Search(Suite):
         if self.settings.style == "chat":
             turns = [(Message("assistant", turn.written), Message("user", turn.read.strip())) for turn in told]
             return Request((user, *(message for turn in turns for message in turn)), None, sampling)
-        begin = self._tokenizer.chat([user]) if self._tokenizer.has_chat_template else head
+        begin = self._tokenizer.chat_as_text([user]) if self._tokenizer.has_chat_template else head
         return Request.raw(begin + "".join(turn.written + turn.read for turn in told), sampling)
 
     @cached_property
