@@ -146,21 +146,6 @@ class Bfcl(Suite):
             return "irrelevance" in category
 
 
-def _items_of(category: str) -> list[Item]:
-    tool = bfcl_harness.harness()
-    checked = {one["id"]: one for one in tool.entries(category, hints=False)}
-    answers = {} if category in RELEVANCE else tool.answers(category)
-    return [
-        Item(one["id"], category, {"shown": one, "checked": checked[one["id"]], "answer": answers.get(one["id"])})
-        for one in tool.entries(category, hints=True)
-    ]
-
-
-def _no_category(name: str) -> Problem:
-    todo = did_you_mean(name, CATEGORIES).strip()
-    return Problem(f"bfcl.categories: no '{name}'", todo=todo, where=Where(path="bfcl.categories"))
-
-
 def _non_live_weight(category: str, counts: Mapping[str, int]) -> float:
     """Of an item in the plain mean of the four kinds."""
     languages = sum(one in counts for one in SIMPLE) if category in SIMPLE else 1
