@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.files.torch_header import STORAGES
+from agentmerge.files.torch_tensors import STORAGES
 from agentmerge.testing import spec_of
 
 if TYPE_CHECKING:

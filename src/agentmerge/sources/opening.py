@@ -20,10 +20,11 @@ from agentmerge.sources.below import checkpoints_below, trained_parts_below
 from agentmerge.sources.delta_opening import delta_files, open_deltas
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import hub_id, local_path
-from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
+from agentmerge.sources.index import TORCH_INDEX, TORCH_SINGLE, Choice, choose, choose_torch
 from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.strided import in_rows
-from agentmerge.sources.trainers import Unfinished, adapters_of, unfinished
+from agentmerge.sources.trained_opening import open_trained
+from agentmerge.sources.trainers import Unfinished, adapters_of, parts_at, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -164,6 +165,12 @@ def _open_deltas(request: Request) -> AbstractContextManager[Source]:
     return open_deltas(request.role, request.text, folder, request.names, _deltas(request), request.base)
 
 
+def _open_trained(request: Request) -> AbstractContextManager[Source]:
+    folder = _trained(request)
+    assert folder is not None
+    return open_trained(request.role, request.text, folder, request.base, request.materialize)
+
+
 def _refuse_parts(request: Request) -> NoReturn:
     parts = _parts(request)
     assert parts is not None
@@ -218,6 +225,12 @@ def _deltas(request: Request) -> list[str]:
     return delta_files(request.path, [name for name in request.weights if not (sharded and SHARD.search(name))])
 
 
+def _trained(request: Request) -> Path | None:
+    """Where the parts lie that a trainer left, and no whole weights beside them."""
+    whole = {INDEX, TORCH_INDEX, TORCH_SINGLE, *request.weights}
+    return None if request.names is None or whole & {*request.names} else parts_at(request.path, request.names)
+
+
 def _parts(request: Request) -> Unfinished | None:
     """What a trainer left that is no checkpoint yet; None where there are whole weights, or nothing of the kind."""
     if request.names is None:
@@ -231,6 +244,7 @@ OPENERS = (
     Opener(lambda request: not request.exists and hub_id(request.text) is not None, _refuse_hub_id),
     Opener(lambda request: not request.exists, _refuse_nothing),
     Opener(_is_adapter, _open_adapter),
+    Opener(lambda request: _trained(request) is not None, _open_trained),
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
     Opener(lambda request: bool(_deltas(request)), _open_deltas),
     Opener(lambda request: request.names is None, _open_file),
