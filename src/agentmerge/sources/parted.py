@@ -70,9 +70,11 @@ class Box:
 
     def places(self, first: int, last: int, shape: tuple[int, ...]) -> Array:
         """Where the elements [first, last) of the box lie in the flat tensor, int64 [n]."""
+        if not shape:
+            return np.zeros(last - first, np.int64)
         found = np.unravel_index(np.arange(first, last), self.sizes)
         moved = tuple(place + offset for place, offset in zip(found, self.offsets, strict=True))
-        return np.ravel_multi_index(moved, shape) if shape else np.zeros(last - first, np.int64)
+        return np.ravel_multi_index(moved, shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,13 @@ class _Opened:
     more: tuple[SourceFile, ...] = ()
     """Files that tell where the parts lie."""
 
+    @property
+    def in_order(self) -> dict[str, Parted]:
+        """The tensors as their first parts lie in the files."""
+        places = {name: i for i, name in enumerate(self.stored.specs)}
+        first = {name: places[tensor.parts[0].name] if tensor.parts else -1 for name, tensor in self.tensors.items()}
+        return dict(sorted(self.tensors.items(), key=lambda item: first[item[0]]))
+
 
 @contextmanager
 def open_trained(
@@ -63,7 +70,7 @@ def open_trained(
     divided = any(VERL.match(name) for name in names)
     opened = _ranks(text, folder, names, base, where) if divided else _chunks(text, folder, where)
     try:
-        weights = PartedWeights(text, in_rows(opened.stored, text), opened.tensors)
+        weights = PartedWeights(text, in_rows(opened.stored, text), opened.in_order)
         dtypes = narrower(weights.specs, base.specs) if base is not None else {}
         home = _home(folder)
         source = Source(
