@@ -8,8 +8,8 @@ range of that part, whichever dimensions were divided: a block reads those range
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,7 @@ def parted(spec: TensorSpec, parts: Sequence[Part], path: str) -> Parted:
         if len(box.sizes) != len(shape) or any(e > n for e, n in zip(ends, shape, strict=True)):
             raise _wrong(spec, path, f"has a part of shape {list(box.sizes)} at {list(box.offsets)}", "inside of it")
     found = sum(box.elements for box in kept)
-    if (over := _overlap(list(kept), spec, path)) is not None:
+    if (over := _overlap(sorted(kept, key=lambda box: box.offsets), spec, path)) is not None:
         text = f"has two parts that overlap, at {list(over[0].offsets)} and {list(over[1].offsets)}"
         raise _wrong(spec, path, text, "every element once")
     if found != spec.elements:
@@ -119,11 +119,10 @@ def parted(spec: TensorSpec, parts: Sequence[Part], path: str) -> Parted:
 
 
 def _overlap(boxes: list[Box], spec: TensorSpec, path: str) -> tuple[Box, Box] | None:
-    """Two boxes that have an element in common; None without such."""
+    """Two boxes, sorted by offsets, that have an element in common; None without such."""
     divided = [d for d in range(len(spec.shape)) if any(box.sizes[d] != spec.shape[d] for box in boxes)]
     if len(divided) <= 1:
-        ordered = sorted(boxes, key=lambda box: box.offsets)
-        pairs = itertools.pairwise(ordered)
+        pairs = pairwise(boxes)
         return next(((a, b) for a, b in pairs if not divided or b.offsets[divided[0]] < _end(a, divided[0])), None)
     if len(boxes) > MOST_PARTS:
         raise _wrong(spec, path, f"has {len(boxes)} parts, divided along {len(divided)} dimensions", f"{MOST_PARTS}")
