@@ -52,13 +52,15 @@ class Archive:
             state = {"device_type": "cuda", "mesh": self.tensor(table), "mesh_dim_names": None, "_hash": -(2**62)}
             return Made(Global("torch.distributed.device_mesh", "DeviceMesh"), (), state)
         steps = [int(np.prod(ranks.shape[i + 1 :])) for i in range(ranks.ndim)]
+        return self.layout(table.reshape(-1), [((n,), (step,)) if n > 1 else ((), ()) for n, step in zip(
+            ranks.shape, steps, strict=True)])  # fmt: skip
+
+    def layout(self, table: Array, axes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Made:
+        """A mesh of some steps through a table of ranks."""
         flat = Global("torch.distributed._mesh_layout", "_FlatLayout")
-        axes = tuple(
-            Made(flat, (), {"shape": (n,) if n > 1 else (), "stride": (step,) if n > 1 else ()})
-            for n, step in zip(ranks.shape, steps, strict=True)
-        )
-        layout = Made(Global("torch.distributed._mesh_layout", "_MeshLayout"), (), {"axes": axes})
-        state = {"_layout": layout, "_rank_map": self.tensor(table.reshape(-1)), "_root_mesh": None}
+        made = tuple(Made(flat, (), {"shape": shape, "stride": stride}) for shape, stride in axes)
+        layout = Made(Global("torch.distributed._mesh_layout", "_MeshLayout"), (), {"axes": made})
+        state = {"_layout": layout, "_rank_map": self.tensor(table), "_root_mesh": None}
         return Made(Global("torch.distributed.device_mesh", "DeviceMesh"), (), state)
 
     def dtensor(self, local: Array, shape: Sequence[int], placements: tuple[Made, ...], mesh: Made, **spec: Any) -> Any:

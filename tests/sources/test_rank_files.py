@@ -14,7 +14,7 @@ from agentmerge.errors import BASE, Role, SourceError
 from agentmerge.sources.opening import opened
 from agentmerge.tensors import Block
 from agentmerge.testing import assert_source_contract, write_checkpoint
-from tests.files.parts import COPIES, PLACES, SPEC, Archive, put_ranks, put_sharded, rows, size, subclass
+from tests.files.parts import COPIES, PLACES, SPEC, Archive, chunk, put_ranks, put_sharded, rows, size, subclass
 from tests.files.torch_files import Global, Made, Reduced, archive
 
 if TYPE_CHECKING:
@@ -170,6 +170,33 @@ def test_ranks_that_contradict_each_other_are_one_error(tmp_path: Path, case: st
     assert message in refusal(tmp_path / "a")
 
 
+@pytest.mark.parametrize(
+    ("axis", "places"),
+    [
+        (((2,), (1,)), [0, 1, 0, 1, 0, 1, 0, 1]),  # the last dimension of [4, 2]
+        (((2,), (4,)), [0, 0, 0, 0, 1, 1, 1, 1]),  # the first of [2, 4]
+        (((2, 2), (4, 1)), [0, 1, 0, 1, 2, 3, 2, 3]),  # the first and the last of [2, 2, 2], made one
+    ],
+)
+def test_a_mesh_that_is_a_part_of_a_larger_one(tmp_path: Path, axis: Any, places: list[int]) -> None:
+    whole, count = TENSORS["up.weight"], max(places) + 1
+    for rank, place in enumerate(places):
+        put = Archive()
+        mesh = put.layout(np.arange(8, dtype=np.int32), [axis])
+        value = put.dtensor(whole[chunk(len(whole), count, place)], whole.shape, (rows(0),), mesh)
+        (tmp_path / f"model_world_size_8_rank_{rank}.pt").write_bytes(put.bytes({"w": value}))
+    same(read(tmp_path), {"w": whole})
+
+
+@pytest.mark.parametrize("axis", [((2,), (3,)), ((3,), (1,)), ((0,), (1,)), ((2, 2), (1, 1)), ((2,), (0,))])
+def test_a_mesh_of_steps_that_are_no_rows_and_columns_is_refused(tmp_path: Path, axis: Any) -> None:
+    put = Archive()
+    mesh = put.layout(np.arange(4, dtype=np.int32), [axis])
+    value = put.dtensor(HALF, (4, 3), (rows(0),), mesh)
+    (tmp_path / "model_world_size_1_rank_0.pt").write_bytes(put.bytes({"w": value}))
+    assert "lies on a mesh of the steps" in refusal(tmp_path)
+
+
 # tensors that do not say what they are a part of
 
 
@@ -185,6 +212,20 @@ def test_copies_beside_divided_tensors_are_one_tensor_and_must_be_equal(tmp_path
 
 def test_plain_tensors_of_one_process_are_whole(tmp_path: Path) -> None:
     same(read(put_ranks(tmp_path / "a", TENSORS, mesh=np.arange(1), plain=list(TENSORS))), TENSORS)
+
+
+@pytest.mark.parametrize("kind", [Global("torch", "Tensor"), Global("torch.nn.parameter", "Parameter")])
+def test_a_tensor_with_attributes_is_a_tensor(tmp_path: Path, kind: Global) -> None:
+    """FSDP of one process leaves `_fsdp_flattened` on what it saves."""
+    put = Archive()
+    held = put.tensor(HALF)
+    arguments = (held.storage, 0, HALF.shape, (3, 1), False, {})
+    made = (Global("torch._utils", "_rebuild_tensor_v2"), kind, arguments, {"_fsdp_flattened": True})
+    value = Reduced(Global("torch._tensor", "_rebuild_from_type_v2"), made)
+    (tmp_path / "model_world_size_1_rank_0.pt").write_bytes(put.bytes({"w": value}))
+    same(read(tmp_path), {"w": HALF})
+    (tmp_path / "model_world_size_1_rank_0.pt").rename(tmp_path / "pytorch_model.bin")
+    same(read(tmp_path), {"w": HALF})
 
 
 def test_plain_tensors_alone_are_told_by_the_shapes_of_the_base(tmp_path: Path) -> None:

@@ -34,7 +34,11 @@ TORCH_DTYPES = {
 UNTYPED = "UntypedStorage"
 TENSOR, TENSOR_3 = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"
 PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
-CALLS = frozenset({TENSOR, TENSOR_3, *PARAMETERS})
+SUBCLASS = "torch._tensor._rebuild_from_type_v2"
+"""A tensor with attributes, of its own class or of another: how it is made, its class, of what, and its state."""
+PLAIN = ("torch.Tensor", "torch.nn.parameter.Parameter")
+"""Classes that are no more than a tensor, whatever attributes somebody gave it."""
+CALLS = frozenset({TENSOR, TENSOR_3, *PARAMETERS, SUBCLASS})
 """All that a pickle may ask to be called; nothing is."""
 MOST_STRIDED = 64_000_000
 """Bytes that a tensor which is not contiguous may lie over: every block of it reads them all."""
@@ -61,10 +65,7 @@ def tensor_of(call: Call, parts: Mapping[str, Member], where: Where) -> tuple[Te
     Raises:
         SourceError: it is none, or none that can be read.
     """
-    while call.name in PARAMETERS:
-        if not call.arguments or not isinstance(call.arguments[0], Call):
-            _wrong(where, "is a Parameter of something else than a tensor", "a tensor")
-        call = call.arguments[0]
+    call = unwrapped(call, where)
     if call.name not in (TENSOR, TENSOR_3):
         _wrong(where, f"is what {abbreviated(call.name)} makes", "a tensor")
     count = 7 if call.name == TENSOR_3 else 4
@@ -82,6 +83,22 @@ def tensor_of(call: Call, parts: Mapping[str, Member], where: Where) -> tuple[Te
     held = _storage(storage, parts, where)
     dtype = held.dtype or dtype_of(call.arguments[6] if count == 7 else None, where)
     return _laid(TensorSpec(where.tensor, dtype, shape), strides, offset, held, where)
+
+
+def unwrapped(call: Call, where: Where) -> Call:
+    """The record of the tensor that a Parameter is, or that has attributes; other classes as they are."""
+    while True:
+        arguments = call.arguments
+        if call.name in PARAMETERS:
+            if not arguments or not isinstance(arguments[0], Call):
+                _wrong(where, "is a Parameter of something else than a tensor", "a tensor")
+            call = arguments[0]
+        elif call.name == SUBCLASS and len(arguments) == 4 and getattr(arguments[1], "text", "") in PLAIN:
+            if not isinstance(arguments[0], Name) or not isinstance(arguments[2], tuple):
+                _wrong(where, "is made by something that has no name", "a tensor")
+            call = Call(arguments[0].text, arguments[2])
+        else:
+            return call
 
 
 def _laid(

@@ -11,7 +11,6 @@ A ShardedTensor names offsets and sizes of every shard itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +20,18 @@ from agentmerge.files.header import TOO_MANY
 from agentmerge.files.os_errors import AGAIN
 from agentmerge.files.pickles import Call, Record, fields_of
 from agentmerge.files.torch_tensors import CALLS as TENSORS
-from agentmerge.files.torch_tensors import MOST_DIMENSIONS, PARAMETERS
+from agentmerge.files.torch_tensors import MOST_DIMENSIONS, SUBCLASS, unwrapped
 from agentmerge.sources.parted import Box
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-SUBCLASS = "torch._tensor._rebuild_from_type_v2"
+    Axis = list[tuple[int, int]]
+
 SIZE = "torch.Size"
 _D, _S = "torch.distributed", "torch.distributed._shard"
 CALLS = TENSORS | {
-    SUBCLASS, SIZE, "torch.device", "torch.serialization._get_layout",
+    SIZE, "torch.device", "torch.serialization._get_layout",
     f"{_S}.sharded_tensor.metadata.MEM_FORMAT_ENCODING", "_codecs.encode",
 }  # fmt: skip
 """All that the pickle of a process may ask to be called; nothing is."""
@@ -93,8 +93,7 @@ class Process:
         Raises:
             SourceError: that is nothing which can be read.
         """
-        while value.name in PARAMETERS and value.arguments and isinstance(value.arguments[0], Call):
-            value = value.arguments[0]
+        value = unwrapped(value, where)
         if value.name != SUBCLASS:
             return Local(None, ((None, value),))
         if len(value.arguments) != 4:
@@ -132,35 +131,34 @@ class Process:
         """Where this process stands on a mesh: by dimension its place and how many there are."""
         known = self._meshes.get(id(mesh))
         if known is None:
-            shape, ranks = self._ranks(mesh, where)
+            axes, ranks = self._axes(mesh, where)
             if ranks.count(self._rank) != 1:
                 raise wrong(
                     where, f"lies on a mesh of the ranks {abbreviated(ranks)}", f"{self._rank} among them, once"
                 )
-            at, sides = ranks.index(self._rank), []
-            for count in reversed(shape):
-                at, place = divmod(at, count)
-                sides.append((place, count))
-            known = self._meshes[id(mesh)] = (mesh, tuple(reversed(sides)))
+            at = ranks.index(self._rank)
+            known = self._meshes[id(mesh)] = (mesh, tuple(_side(axis, at) for axis in axes))
         return known[1]
 
-    def _ranks(self, mesh: Record, where: Where) -> tuple[tuple[int, ...], list[int]]:
-        """The shape of a mesh, and its ranks row by row."""
+    def _axes(self, mesh: Record, where: Where) -> tuple[list[Axis], list[int]]:
+        """The dimensions of a mesh, perhaps some of a larger one's, and the table of ranks that they step through."""
         fields = mesh.fields
         if isinstance(whole := fields.get("mesh"), Call):  # before torch 2.10
             shape = size_of(whole.arguments[2] if len(whole.arguments) > 2 else None, where)
-            return shape, self._numbers(whole)
+            axes: list[Axis] = [[(n, prod(shape[i + 1 :]))] for i, n in enumerate(shape)]
+            return axes, self._numbers(whole)
         layout, table = fields.get("_layout"), fields.get("_rank_map")
         if not isinstance(layout, Record) or not isinstance(table, Call):
             raise wrong(where, "lies on a mesh that names no ranks", "its ranks")
-        axes = [_steps(shape, stride, where) for shape, stride in _axes(layout, where)]
-        if prod(len(steps) for steps in axes) > MOST_PROCESSES:
-            raise wrong(where, "lies on an enormous mesh", f"at most {MOST_PROCESSES} processes")
-        ranks = self._numbers(table)
-        places = [sum(steps) for steps in product(*axes)]
-        if places and max(places) >= len(ranks):
-            raise wrong(where, f"lies on a mesh beyond its {len(ranks)} ranks", "a rank for each place")
-        return tuple(len(steps) for steps in axes), [ranks[place] for place in places]
+        axes, ranks = [_steps(shape, stride, where) for shape, stride in _layouts(layout, where)], self._numbers(table)
+        size = 1
+        for n, stride in sorted((step for axis in axes for step in axis), key=lambda step: step[::-1]):
+            if n < 1 or stride % size:
+                raise wrong(where, f"lies on a mesh of the steps {abbreviated(axes)}", "those of rows and columns")
+            size = stride * n
+        if size < 1 or len(ranks) % size:
+            raise wrong(where, f"lies on a mesh of the steps {abbreviated(axes)} in {len(ranks)} ranks", "all of them")
+        return axes, ranks
 
 
 def size_of(found: Any, where: Where) -> tuple[int, ...]:
@@ -206,7 +204,15 @@ def _check_order(order: Any, where: Where) -> None:
             raise wrong(where, f"is divided in the order {abbreviated(dims)}", "that of the mesh", UNPLACED)
 
 
-def _axes(layout: Record, where: Where) -> list[tuple[Any, Any]]:
+def _side(axis: Axis, at: int) -> tuple[int, int]:
+    """The place along one dimension of a mesh, and how many there are, of what stands at `at` in the table of ranks."""
+    place, count = 0, 1
+    for n, stride in axis:
+        place, count = place * n + at // stride % n, count * n
+    return place, count
+
+
+def _layouts(layout: Record, where: Where) -> list[tuple[Any, Any]]:
     """Shape and stride of every dimension of a mesh."""
     fields = layout.fields
     if isinstance(axes := fields.get("axes"), tuple) and all(isinstance(axis, Record) for axis in axes):
@@ -219,13 +225,13 @@ def _axes(layout: Record, where: Where) -> list[tuple[Any, Any]]:
     raise wrong(where, "lies on a mesh without a shape", "its shape")
 
 
-def _steps(shape: Any, stride: Any, where: Where) -> list[int]:
-    """The places in the table of ranks along one dimension of a mesh, which may be several made one."""
+def _steps(shape: Any, stride: Any, where: Where) -> Axis:
+    """One dimension of a mesh, which may be several made one: how many steps, and how long each is."""
     shapes, strides = ((n,) if type(n) is int else n for n in (shape, stride))
     naturals = all(isinstance(n, tuple) and all(type(i) is int and i >= 0 for i in n) for n in (shapes, strides))
-    if not naturals or len(shapes) != len(strides) or prod(shapes) > MOST_PROCESSES:
+    if not naturals or len(shapes) != len(strides):
         raise wrong(where, f"lies on a mesh of shape {abbreviated(shape)}, stride {abbreviated(stride)}", "numbers")
-    return [sum(i * n for i, n in zip(at, strides, strict=True)) for at in product(*map(range, shapes))]
+    return [(n, step) for n, step in zip(shapes, strides, strict=True) if n != 1]
 
 
 def _sharded(shards: Any, metadata: Any, where: Where) -> Local:
