@@ -201,3 +201,14 @@ def test_the_output_may_not_be_what_is_read(case: Case) -> None:
         with pytest.raises(agentmerge.MergeError, match="the source of agent 'code'"):
             agentmerge.merge(case.recipe(), out, overwrite=True)
     assert (case.folder / "code" / "model_world_size_4_rank_0.pt").exists()
+
+
+@pytest.mark.parametrize("kind", PUT)
+def test_whole_weights_beside_parts_are_read_and_the_parts_named(case: Case, kind: str) -> None:
+    case.put("base", model())
+    PUT[kind](case.folder / "code", trained(model(), 1))
+    case.put("code", trained(model(), 2))
+    told = "\n".join(case.merge().warnings)
+    assert "also has the parts that a trainer left, ignored: " in told
+    for name, array in case.result.items():
+        same(array, trained(model(), 2)[name])

@@ -63,11 +63,13 @@ def parts_at(folder: Path, names: Iterable[str]) -> Path | None:
     return below[0] if len(below) == 1 else None
 
 
-def _readable(names: Iterable[str]) -> bool:
-    names = list(names)
-    if any(VERL.match(name) for name in names):
-        return True
-    return any(name.endswith(".distcp") for name in names) and not any(MEGATRON.match(name) for name in names)
+def parts_among(names: Iterable[str]) -> list[str]:
+    """The files that hold the parts of a model which are read as they are."""
+    return [name for name in names if VERL.match(name) or name.endswith(".distcp")]
+
+
+def _readable(names: list[str]) -> bool:
+    return bool(parts_among(names)) and not any(MEGATRON.match(name) for name in names)
 
 
 def unfinished(folder: Path, names: Iterable[str]) -> Unfinished | None:
