@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import agentmerge
 from agentmerge.testing import write_checkpoint
 from tests.files.parts import COPIES, put_distcp, put_ranks, rows
 from tests.symptoms.conftest import BF16, CONFIG, EMBED, HEAD, MLP, Case, model, ram, same, tokenizer, trained, words
@@ -196,11 +197,25 @@ def test_the_output_may_not_be_what_is_read(case: Case) -> None:
     case.put("base", model())
     case.agents["code"] = str(put_verl(case.folder / "code", trained(model(), 1)))
     for out in (case.folder / "code", case.folder / "code" / "huggingface"):
-        import agentmerge
-
         with pytest.raises(agentmerge.MergeError, match="the source of agent 'code'"):
             agentmerge.merge(case.recipe(), out, overwrite=True)
     assert (case.folder / "code" / "model_world_size_4_rank_0.pt").exists()
+
+
+def test_a_survey_of_numbers_read_the_other_way_is_refused(case: Case) -> None:
+    case.put("base", model())
+    source = str(put_verl(case.folder / "code", masters(model(), 1)))
+    ways = {way: {"code": {"source": source, "materialize": way}} for way in ("base_dtype", "exact")}
+    saved = case.folder / "survey.json"
+    saved.write_text(agentmerge.probe(case.recipe("ram_plus", agents=ways["exact"])).model_dump_json())
+    case.merge("ram_plus", agents=ways["exact"], run={"survey": str(saved)})
+    case.refused(
+        "agent 'code'",
+        "its files changed since",
+        method="ram_plus",
+        agents=ways["base_dtype"],
+        run={"survey": str(saved)},
+    )
 
 
 @pytest.mark.parametrize("kind", PUT)

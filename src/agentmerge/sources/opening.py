@@ -51,7 +51,7 @@ class Request:
     base: Source | None
     """What an agent's changes are to be added to, for formats that hold nothing else."""
     materialize: Materialize = "base_dtype"
-    """How that sum is read."""
+    """How that sum, or what a trainer keeps in a wider dtype, is read."""
 
     @property
     def weights(self) -> list[str]:
@@ -82,7 +82,8 @@ def opened(
         role: who it is in a merge; None for none.
         text: what the user wrote: a folder, or a file.
         base: given to an agent that holds nothing but its changes.
-        materialize: how what an adapter makes of the base is read: in the base's dtype, or exact.
+        materialize: how what an adapter makes of the base, or a trainer keeps in a wider dtype, is read: in the base's
+            dtype, or exact.
 
     Raises:
         SourceNotFoundError: the path, or a file that the index names, is not there.

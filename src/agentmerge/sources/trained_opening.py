@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from agentmerge.errors import Note, SourceError, Where, shortened
@@ -72,13 +73,14 @@ def open_trained(
     try:
         weights = PartedWeights(text, in_rows(opened.stored, text), opened.in_order)
         dtypes = narrower(weights.specs, base.specs) if base is not None else {}
-        home = _home(folder)
+        home, rounded = _home(folder), bool(dtypes) and materialize == "base_dtype"
+        files = (*opened.stored.identity.files, *opened.more)
         source = Source(
             role=role,
             text=text,
-            weights=weights if materialize == "exact" or not dtypes else RoundedWeights(text, weights, dtypes),
+            weights=RoundedWeights(text, weights, dtypes) if rounded else weights,
             folder=Folder(home or folder, whole=True),
-            identity=Identity(folder, (*opened.stored.identity.files, *opened.more)),
+            identity=Identity(folder, tuple(_as_read(file, dtypes) for file in files) if rounded else files),
             metadata={},
             notes=opened.notes,
         )
@@ -127,6 +129,12 @@ def _home(folder: Path) -> Path | None:
     """The folder with the config that goes with the parts; None where the trainer left none."""
     homes = [folder / BESIDE, folder, *([folder.parent] if BELOW.match(folder.name) else [])]
     return next((home for home in homes if (home / "config.json").exists()), None)
+
+
+def _as_read(file: SourceFile, dtypes: Mapping[str, str]) -> SourceFile:
+    """A file whose hash also tells how its tensors are rounded: a survey of other numbers is none of these."""
+    told = f"{file.header_sha256} {sorted(dtypes.items())}"
+    return replace(file, header_sha256=sha256(told.encode("utf-8", "surrogatepass")).hexdigest())
 
 
 def _said(
