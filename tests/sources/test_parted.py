@@ -93,6 +93,8 @@ WHOLE = [((0, 0), (2, 6)), ((2, 0), (2, 6))]
         ([((0, 0), (2, 3)), ((1, 2), (2, 3)), ((0, 0), (4, 1))], "has two parts that overlap"),
         ([((0, 0), (2, 6)), ((2, 0), (3, 6))], "inside of it"),
         ([((0,), (4,))], "inside of it"),
+        ([((0, 0, 0), (4, 6))], "inside of it"),
+        ([((0,), (4, 6))], "inside of it"),
     ],
 )
 def test_parts_that_are_not_the_whole_are_one_error(found, message: str) -> None:

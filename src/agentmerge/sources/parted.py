@@ -106,8 +106,8 @@ def parted(spec: TensorSpec, parts: Sequence[Part], path: str) -> Parted:
     """
     shape, kept = spec.shape, {part.box: part for part in reversed(parts) if part.box.elements}
     for box in kept:
-        ends = [o + s for o, s in zip(box.offsets, box.sizes, strict=False)]
-        if len(box.sizes) != len(shape) or any(e > n for e, n in zip(ends, shape, strict=True)):
+        fits = len(box.offsets) == len(box.sizes) == len(shape)
+        if not fits or any(_end(box, dim) > n for dim, n in enumerate(shape)):
             raise _wrong(spec, path, f"has a part of shape {list(box.sizes)} at {list(box.offsets)}", "inside of it")
     found = sum(box.elements for box in kept)
     if (over := _overlap(sorted(kept, key=lambda box: box.offsets), spec, path)) is not None:
