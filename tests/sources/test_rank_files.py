@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from agentmerge.errors import BASE, Role, SourceError
 from agentmerge.sources.opening import opened
+from agentmerge.sources.together import read_blocks
 from agentmerge.tensors import Block
 from agentmerge.testing import assert_source_contract, write_checkpoint
 from tests.files.parts import COPIES, PLACES, SPEC, Archive, chunk, put_ranks, put_sharded, rows, size, subclass
@@ -19,7 +21,6 @@ from tests.files.torch_files import Global, Made, Reduced, archive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from agentmerge.tensors import Array
 
@@ -326,6 +327,26 @@ def test_a_file_that_was_cut_is_told(tmp_path: Path) -> None:
     for part in (0, 10, len(raw) // 2, len(raw) - 30):
         path.write_bytes(raw[:part])
         assert str(path) in refusal(folder)
+
+
+def test_many_ranks_need_few_open_files(tmp_path: Path) -> None:
+    import resource
+
+    ranks = 200
+    tensors = {"norm.weight": np.arange(4096, dtype=np.float32), "up.weight": np.arange(9600.0).reshape(1200, 8)}
+    folder = put_ranks(tmp_path / "a", tensors, mesh=np.arange(ranks))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 100
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held + 40, before[1]))
+        with opened(None, str(folder)) as source:
+            for name, array in tensors.items():
+                block = Block(source.specs[name], 0, array.size)
+                out = np.empty(array.size, array.dtype)
+                read_blocks([(source.weights, block)], [out], [(source.weights, block)])
+                np.testing.assert_array_equal(out, array.reshape(-1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path) -> None:

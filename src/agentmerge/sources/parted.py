@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 STEP = 1 << 16
 """Elements that are put in their places at a time, where they are not neighbours."""
+TOGETHER = 16
+"""Parts of a block that one call reads, each perhaps of a file of its own: a process may open few at once."""
 MOST_PARTS = 1 << 12
 """Of a tensor that is divided along several dimensions: each is compared with each."""
 
@@ -187,12 +189,10 @@ class PartedWeights:
         if block.tensor.name not in self._tensors or block.stop > self.specs[block.tensor.name].elements:
             return NOWHERE
         shape, ranges = self.specs[block.tensor.name].shape, list(self._ranges(block))
-        found = [self._inner.extents(each.block) for each in ranges]
-        whole = all(extents.verbatim for extents in found)
-        return Extents(
-            tuple(part for extents in found for part in extents.parts),
-            whole and all(each.part.box.in_one_piece(shape) for each in ranges),
-        )
+        found = [self._inner.extents(each.block) for each in ranges[:TOGETHER]]
+        whole = len(ranges) == len(found) and all(each.part.box.in_one_piece(shape) for each in ranges)
+        parts = tuple(part for extents in found for part in extents.parts)
+        return Extents(parts, whole and all(extents.verbatim for extents in found))
 
     def stored(self, name: str) -> tuple[Stored, ...]:
         """See Weights.stored."""
