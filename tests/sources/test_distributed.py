@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from agentmerge.errors import SourceError
 from agentmerge.sources.opening import opened
 from agentmerge.tensors import DTYPES, Block
-from tests.files.parts import MADE, put_distcp, size
+from tests.files.parts import MADE, put_distcp, put_ranks, size
 from tests.files.torch_files import Global, Made, Reduced, archive, pickled
 from tests.sources.test_rank_files import read, refusal, same
 
@@ -213,6 +214,31 @@ def test_a_checkpoint_that_tries_to_run_code_is_refused_and_nothing_runs(tmp_pat
     assert "its pickle is refused: it asks to call 'os.system'" in message
     assert "Nothing of it was run" in message
     assert not canary.exists()
+
+
+def test_hundreds_of_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
+    tensors = {"w": np.arange(24, dtype=np.float32).reshape(4, 6)}
+    paths = [
+        put_ranks(tmp_path / "ranks", tensors) / "model_world_size_2_rank_1.pt",
+        put_distcp(tmp_path / "chunks", tensors) / ".metadata",
+    ]
+    rng, read = random.Random(0), 0
+    for path in paths:
+        whole = path.read_bytes()
+        for _ in range(300):
+            content = bytearray(whole)
+            for _ in range(rng.randint(1, 3)):
+                at = rng.randrange(len(content))
+                content[at : at + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
+            path.write_bytes(content)
+            try:
+                with opened(None, str(path.parent)) as source:
+                    for spec in source.specs.values():
+                        source.weights.read(Block(spec, 0, spec.elements))
+            except SourceError:
+                continue
+            read += 1
+    assert 0 < read < 600
 
 
 def test_a_block_reads_no_more_than_its_parts(tmp_path: Path) -> None:
