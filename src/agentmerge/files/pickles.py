@@ -7,11 +7,12 @@ pickle might ask for is refused. Its work is linear in the length of the pickle.
 from __future__ import annotations
 
 import struct
+from collections import ChainMap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Mapping
 
 PLAIN = {b"N": None, b"\x88": True, b"\x89": False, b")": ()}
 """Opcodes that push a value of their own."""
@@ -79,15 +80,15 @@ class Record:
         return f"{self.name}(...)"
 
     @property
-    def fields(self) -> dict[Any, Any]:
+    def fields(self) -> Mapping[Any, Any]:
         """Its attributes by name."""
         return fields_of(self.state)
 
 
-def fields_of(state: Any) -> dict[Any, Any]:
-    """The attributes that a state sets: a mapping, or a mapping or None and one of slots."""
+def fields_of(state: Any) -> Mapping[Any, Any]:
+    """The attributes that a state sets, uncopied: a mapping, or one or none of attributes and one of slots."""
     parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
-    return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
+    return ChainMap(*(part for part in parts if isinstance(part, dict)))
 
 
 class PickleRefused(ValueError):

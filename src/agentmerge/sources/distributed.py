@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import Note, SourceNotFoundError, Where, shortened
-from agentmerge.files.documents import abbreviated, read_bytes
+from agentmerge.files.documents import DEEPEST, abbreviated, read_bytes
 from agentmerge.files.header import LIMIT, METADATA, Header, Strided, TensorEntry
 from agentmerge.files.os_errors import AGAIN, source_errors
 from agentmerge.files.pickles import Call, Record
@@ -181,6 +181,8 @@ class _Metadata:
         if not all(isinstance(name, str) for name in self._tensors):
             refuse(path, "a tensor whose name is no text", "names", AGAIN)
         self._places = dict(self._stored(storage))
+        with source_errors(str(path)):
+            self._sizes = {other.name: other.stat().st_size for other in path.parent.iterdir() if other.is_file()}
 
     def weights(self, read: Distributed) -> dict[str, str]:
         """The keys of the model's tensors, and their names without the keys of the mappings around them."""
@@ -232,17 +234,10 @@ class _Metadata:
         inside = isinstance(file, str) and len(PurePosixPath(file).parts) == 1 and file not in (".", "..", "/")
         if not inside or "\0" in str(file) or type(offset) is not int or type(length) is not int:
             raise wrong(where, f"lies in {abbreviated(file)}, {abbreviated(offset)}", "a place in a file of the folder")
-        size = self._sizes().get(str(file), offset + length)
+        size = self._sizes.get(str(file), offset + length)
         if not 0 <= offset <= offset + length <= size:
             raise wrong(where, f"lies in {file} up to byte {offset + length}, which has {size}", "a place inside of it")
         return str(file), Member(offset, offset + length)
-
-    def _sizes(self) -> dict[str, int]:
-        """Of the files that are there."""
-        if not hasattr(self, "_known"):
-            with source_errors(str(self._path)):
-                self._known = {p.name: p.stat().st_size for p in self._path.parent.iterdir() if p.is_file()}
-        return self._known
 
     def _stored(self, storage: Mapping[Any, Any]) -> Iterator[tuple[tuple[str, tuple[int, ...]], Record]]:
         """Every chunk of a tensor by name and offsets, and what is said of its place."""
@@ -262,4 +257,5 @@ class _Metadata:
 
 
 def _plain(path: tuple[Any, ...]) -> bool:
-    return all(isinstance(part, str | int) for part in path)
+    """Whether these are the keys of nested mappings and lists."""
+    return len(path) <= DEEPEST and all(isinstance(part, str | int) for part in path)

@@ -24,7 +24,7 @@ from agentmerge.files.torch_tensors import MOST_DIMENSIONS, SUBCLASS, unwrapped
 from agentmerge.sources.parted import Box
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     Axis = list[tuple[int, int]]
 
@@ -61,7 +61,7 @@ UNPLACED = (
     "Save the checkpoint with FSDP alone (parts along dimensions of the tensor), or put it together with the trainer's "
     "own converter, and give the safetensors that it writes."
 )
-MOST_PROCESSES = 1 << 20
+MOST_PROCESSES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Process:
             return _sharded(state[0], state[1], where)
         raise wrong(where, f"is an object of {abbreviated(kind)}", "a tensor in parts", UNPLACED)
 
-    def _dtensor(self, fields: dict[Any, Any], where: Where) -> Local:
+    def _dtensor(self, fields: Mapping[Any, Any], where: Where) -> Local:
         held, spec = fields.get("_local_tensor"), fields.get("_spec")
         if not isinstance(held, Call) or not isinstance(spec, Record):
             raise wrong(where, "has no local tensor or no spec", "both")
@@ -171,10 +171,15 @@ def size_of(found: Any, where: Where) -> tuple[int, ...]:
         found = found.arguments[0]
     if isinstance(found, Call) and found.name == SIZE and not found.arguments:
         found = ()
-    naturals = isinstance(found, tuple | list) and all(type(n) is int and n >= 0 for n in found)
-    if not naturals or len(found) > MOST_DIMENSIONS or prod(n or 1 for n in found) >= TOO_MANY:
+    if not _naturals(found) or prod(n or 1 for n in found) >= TOO_MANY:
         raise wrong(where, f"has shape {abbreviated(found)}", "whole numbers from 0 on, under 2^63 elements")
     return tuple(found)
+
+
+def _naturals(found: Any) -> bool:
+    """Whether this is a list or tuple of whole numbers from 0 on, no longer than a tensor has dimensions."""
+    few = isinstance(found, tuple | list) and len(found) <= MOST_DIMENSIONS
+    return few and all(type(n) is int and n >= 0 for n in found)
 
 
 def wrong(where: Where, found: str, expected: str, todo: str = AGAIN) -> SourceError:
@@ -199,8 +204,8 @@ def _sharded_dim(placement: Any, dims: int, where: Where) -> int | None:
 def _check_order(order: Any, where: Where) -> None:
     """Raise SourceError where a dimension is divided in another order than that of the mesh."""
     for entry in order if isinstance(order, tuple) else ():
-        dims = entry.arguments[1] if isinstance(entry, Record) and len(entry.arguments) > 1 else None
-        if not isinstance(dims, tuple) or any(type(d) is not int for d in dims) or list(dims) != sorted(dims):
+        dims: Any = entry.arguments[1] if isinstance(entry, Record) and len(entry.arguments) > 1 else None
+        if not _naturals(dims) or list(dims) != sorted(dims):
             raise wrong(where, f"is divided in the order {abbreviated(dims)}", "that of the mesh", UNPLACED)
 
 
@@ -228,8 +233,7 @@ def _layouts(layout: Record, where: Where) -> list[tuple[Any, Any]]:
 def _steps(shape: Any, stride: Any, where: Where) -> Axis:
     """One dimension of a mesh, which may be several made one: how many steps, and how long each is."""
     shapes, strides = ((n,) if type(n) is int else n for n in (shape, stride))
-    naturals = all(isinstance(n, tuple) and all(type(i) is int and i >= 0 for i in n) for n in (shapes, strides))
-    if not naturals or len(shapes) != len(strides):
+    if not _naturals(shapes) or not _naturals(strides) or len(shapes) != len(strides):
         raise wrong(where, f"lies on a mesh of shape {abbreviated(shape)}, stride {abbreviated(stride)}", "numbers")
     return [(n, step) for n, step in zip(shapes, strides, strict=True) if n != 1]
 
