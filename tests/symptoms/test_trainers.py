@@ -27,6 +27,7 @@ STATES = {
     "DeepSpeed, one step": ([f"bf16_{ZERO}", "mp_rank_00_model_states.pt"], "zero_to_fp32.py"),
     "Megatron": (["iter_0000100/mp_rank_00/model_optim_rng.pt"], "convert_checkpoints.py export"),
     "Megatron, distributed": (["__0_0.distcp", "common.pt", "metadata.json"], "convert_checkpoints.py export"),
+    "Megatron by verl": (["actor/dist_ckpt/__0_0.distcp", "actor/dist_ckpt/common.pt"], "code/actor --target_dir DIR`"),
     "tensor parallel": (["model_tp_rank_0.pt", "model_tp_rank_1.pt"], "one file per process"),
     "Meta": (["consolidated.00.pth", "consolidated.01.pth"], "convert_llama_weights_to_hf.py"),
     "adapter": (["adapter_model.pt", "adapter_config.json"], "merge_and_unload"),

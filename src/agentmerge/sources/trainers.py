@@ -139,10 +139,12 @@ def _megatron(folder: Path, names: list[str]) -> Unfinished | None:
 
 
 def _megatron_todo(folder: Path) -> str:
+    actor = folder.parent if folder.name == "dist_ckpt" else folder  # where verl puts it
     return (
         "Export it with the converter of what trained it: Megatron Bridge's `python "
         f"examples/conversion/convert_checkpoints.py export --hf-model MODEL --megatron-path {folder} --hf-path DIR`, "
-        "or verl's `python -m verl.model_merger merge --backend megatron --local_dir ACTOR --target_dir DIR`; give DIR."
+        f"or verl's `python -m verl.model_merger merge --backend megatron --local_dir {actor} --target_dir DIR`; give "
+        "DIR."
     )
 
 
