@@ -40,7 +40,7 @@ class GramOptions(Options):
     """What to measure and how."""
 
     command: ClassVar[str] = "grams"
-    torch: ClassVar[str] = "inputs"
+    torch: ClassVar[str] = "importance.inputs"
     linear: str = ",".join(LINEAR)
     """Globs of the weights that are linear layers, with commas between them; as the methods' own `linear`."""
     stored: Annotated[Literal["float64", "float32"], BeforeValidator(dtype_name)] = "float64"

@@ -1,0 +1,64 @@
+"""What a model makes of given answers, and what lies between the base and an agent; knows no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agentmerge.importance.tokens import TokenSequence
+    from agentmerge.tensors import Array
+
+Weights = dict[str, Any]
+"""Parameters by the model's own names, tensors of torch as stored."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """base + weight * (agent - base), and the base alone in what is skipped."""
+
+    agent: Weights | None = None
+    """None is the base itself."""
+    weight: float = 1.0
+    skipped: frozenset[str] = frozenset()
+    """Parameters."""
+
+
+class Reading(NamedTuple):
+    """What a model makes of answers, prompt by prompt."""
+
+    likelihood: Array
+    """float64 [n], summed over the answer's tokens: log p(token | prefix)."""
+    hits: Array
+    """int64 [n], tokens that the model would give itself: the likeliest of all."""
+
+
+class Drop(NamedTuple):
+    """What is lost from one reading to another."""
+
+    mean: float
+    """Nats a token, mean over the prompts."""
+    error: float
+    """Standard error of the mean; inf of a single prompt."""
+
+
+def per_token(reading: Reading, examples: Sequence[TokenSequence]) -> Array:
+    """log p of a token, mean over each answer, float64 [n]."""
+    return reading.likelihood / np.array([len(one.response) for one in examples])
+
+
+def drop_of(before: Reading, after: Reading, examples: Sequence[TokenSequence]) -> Drop:
+    """The mean of (log p_before - log p_after) / tokens, prompts paired.
+
+    Args:
+        before: of the base.
+        after: of the other model, on the same examples.
+        examples: at least one.
+    """
+    each = per_token(before, examples) - per_token(after, examples)
+    error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("inf")
+    return Drop(float(each.mean()), error)
