@@ -67,7 +67,7 @@ def tables(record: HarmRecord) -> list[Any]:
     """What was found, for people."""
     columns = [Column("agent", "name"), Column("skill", "name"), Column("own", "text")]
     columns += [Column(name, "number") for name in ("drop", "+-", "tokens kept", "answers kept")]
-    found = Table("Drop of the log-likelihood of the base's answers, nats a token", columns)
+    found = Table("Drop of the log-likelihood of the base's own answers, nats an answer", columns)
     for row in record.rows:
         shares = f"{row.kept_tokens:.1%}", f"{row.kept_answers:.1%}"
         mark = "own" if row.own else "HARM" if row.harmed else ""

@@ -12,7 +12,7 @@ from agentmerge.errors import DataError, MergeError, SourceError, Where
 from agentmerge.eval.generate import LanguageModel
 from agentmerge.eval.request import Sampling
 from agentmerge.eval.tokens import load_tokenizer
-from agentmerge.harm.reading import Between, Reading
+from agentmerge.harm.reading import Between, Reading, counted
 from agentmerge.importance import fisher
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ class Model:
         return Reading(likelihood, hits)
 
     def trace(self, agent: Weights, examples: Sequence[TokenSequence]) -> dict[str, float]:
-        """Which parameters an agent's drop in log-likelihood per token comes from; they add up to the drop.
+        """Which parameters an agent's drop (`reading.drop_of`) comes from; they add up to the drop.
 
-        With L(theta) the mean over the examples of the log-likelihood of a token, and tau = agent - base:
+        With L(theta) the mean over the examples of log p(answer) * min(1, LONG / tokens), and tau = agent - base:
 
         share[p] = - sum over the elements of p of tau * integral from 0 to 1 of dL/dtheta(base + s tau) ds
 
@@ -140,8 +140,8 @@ class Model:
         try:
             for places in self._batches(examples):
                 batch = [examples[i] for i in places]
-                counts = torch.tensor([len(one.response) for one in batch], device=self._device)
-                (self._scored(batch)[0] / counts).sum().div(len(examples)).backward()
+                weights = torch.from_numpy(counted(batch) / len(examples)).to(self._device)
+                (self._scored(batch)[0] * weights).sum().backward()
         finally:
             for handle in handles:
                 handle.remove()

@@ -24,5 +24,5 @@ class HarmOptions(Asked):
     """Most tokens of an answer that is made because the file has none."""
     batch_tokens: int = Field(default=8192, ge=1)
     """Most tokens that are read together, padded; one prompt at least."""
-    limit: float = Field(default=0.1, ge=0, allow_inf_nan=False)
-    """Nats that a token of the base's own answers may lose before an agent counts as harmful."""
+    limit: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """Nats that an answer of the base may lose before an agent counts as harmful: 0.5 leaves it 61 % as likely."""

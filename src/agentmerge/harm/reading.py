@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from agentmerge.importance.tokens import TokenSequence
     from agentmerge.tensors import Array
 
+LONG = 16
+"""Tokens of which an answer counts whole; a longer one counts as so many of its mean tokens."""
+
 Weights = dict[str, Any]
 """Parameters by the model's own names, tensors of torch as stored."""
 
@@ -41,24 +44,32 @@ class Drop(NamedTuple):
     """What is lost from one reading to another."""
 
     mean: float
-    """Nats a token, mean over the prompts."""
+    """Nats an answer, mean over the prompts."""
     error: float
     """Standard error of the mean; inf of a single prompt."""
 
 
-def per_token(reading: Reading, examples: Sequence[TokenSequence]) -> Array:
-    """log p of a token, mean over each answer, float64 [n]."""
-    return reading.likelihood / np.array([len(one.response) for one in examples])
+def counted(examples: Sequence[TokenSequence]) -> Array:
+    """min(1, LONG / tokens), float64 [n]: by what the log-likelihood of an answer is multiplied.
+
+    A short answer is right or wrong as a whole. Of a long one every token drifts a little without harm, in any agent.
+    """
+    return np.array([min(1.0, LONG / len(one.response)) for one in examples])
 
 
 def drop_of(before: Reading, after: Reading, examples: Sequence[TokenSequence]) -> Drop:
-    """The mean of (log p_before - log p_after) / tokens, prompts paired.
+    """The mean of (log p_before - log p_after) * min(1, LONG / tokens), prompts paired.
 
     Args:
         before: of the base.
         after: of the other model, on the same examples.
         examples: at least one.
     """
-    each = per_token(before, examples) - per_token(after, examples)
+    each = (before.likelihood - after.likelihood) * counted(examples)
     error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("inf")
     return Drop(float(each.mean()), error)
+
+
+def per_token(reading: Reading, examples: Sequence[TokenSequence]) -> float:
+    """log p of a token, mean over all answers."""
+    return float(reading.likelihood.sum() / sum(len(one.response) for one in examples))

@@ -12,7 +12,7 @@ from agentmerge.importance.record import Settings  # noqa: TC001
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMULA = "drop = mean over the prompts of (log p_base(answer) - log p_agent(answer)) / tokens of the answer"
+FORMULA = "drop = mean over the prompts of (log p_base(answer) - log p_agent(answer)) * min(1, 16 / tokens)"
 
 
 class SkillRow(Frozen):
@@ -26,7 +26,7 @@ class SkillRow(Frozen):
     given: int
     """Answers that the file has; the base gave the others, greedily."""
     likelihood: float
-    """Of a token under the base, mean over the prompts; far below 0: these answers are not the base's own."""
+    """Of a token under the base, the mean; far below 0: these answers are not the base's own."""
     owners: list[str]
     """Agents that were trained on it: what they change there is wanted."""
 
@@ -39,7 +39,7 @@ class HarmRow(Frozen):
     own: bool
     """Whether it was trained on it, and so is not judged there."""
     drop: float
-    """Nats a token, see the record's formula; below 0: the agent is surer of these answers than the base."""
+    """Nats an answer, see the record's formula; below 0: the agent is surer of these answers than the base."""
     error: float
     """Standard error of the drop over the prompts."""
     kept_tokens: float
@@ -58,7 +58,7 @@ class PlaceRow(Frozen):
     glob: str
     """The tensors, as a rule writes it."""
     drop: float
-    """Nats a token over the prompts of the skills that it damages; they add up to the drop there."""
+    """Nats an answer over the prompts of the skills that it damages; they add up to the drop there."""
     own: float | None
     """The same of what it gains on its own answers to prompts of its own skills; null where there are none."""
     energy: float
@@ -72,7 +72,7 @@ class RemedyRow(Frozen):
     change: dict[str, Any]
     """Of the recipe, as its fields."""
     drop: float
-    """Nats a token, the largest of the skills that the agent damages."""
+    """Nats an answer, the largest of the skills that the agent damages."""
     left: float
     """The sum of those drops, as a share of the agent's."""
     own: float | None

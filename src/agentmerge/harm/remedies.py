@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 WEIGHTS = (0.75, 0.5, 0.25)
 COVERED = (0.5, 0.75, 0.9)
 """Shares of a drop, whose fewest places are skipped together."""
+LEAST = 0.01
+"""Share of a drop below which a place is no matter."""
 WORTH = 0.25
 """How much of an agent a remedy must keep; below, the agent is left out."""
 
@@ -38,32 +40,37 @@ class Remedy:
 
 
 def candidates(drops: Mapping[Place, float], own: Mapping[Place, float], energy: Mapping[Place, float]) -> list[Remedy]:
-    """What is worth measuring, the simplest first.
+    """What is worth measuring, the simplest first: weights; whole parts; places by how much of the drop they hold.
+
+    Places are ranked by their share of the drop, and by that less their share of what the agent does for its own
+    skills (of its task vector's squared length where that is not known).
 
     Args:
         drops: of the damaged skills, by place; they add up to the drop.
         own: what the agent gains on its own answers, likewise; {} where that is not known.
         energy: of the task vector.
     """
-    places = [place for place in drops if energy[place]]
-    found = [Remedy(weight) for weight in WEIGHTS]
-    for part in dict.fromkeys(place.part for place in places):
-        found.append(Remedy(skipped=frozenset(place for place in places if place.part == part)))
     use = own if sum(own.values()) > 0 else energy
     harm, gain = sum(drops.values()) or 1.0, sum(use.values()) or 1.0
-    net = {place: drops[place] / harm - use[place] / gain for place in places}
-    for ranked in (drops, net):
-        order = sorted(places, key=lambda place, by=ranked: (-by[place], place))
-        found += [Remedy(skipped=_covering(order, drops, share)) for share in COVERED]
-    found.append(Remedy(skipped=frozenset(place for place, value in net.items() if value > 0)))
-    whole = frozenset(places)
-    return [one for one in dict.fromkeys(found) if one.skipped != whole and (one.skipped or one.weight != 1)]
+    share = {place: drop / harm for place, drop in drops.items() if energy[place]}
+    places = [place for place, part in share.items() if part >= LEAST]
+    net = {place: share[place] - use[place] / gain for place in places}
+    parts = [[place for place in share if place.part == part] for part in dict.fromkeys(one.part for one in places)]
+    ranked = [sorted(places, key=lambda place, by=by: (-by[place], place)) for by in (share, net)]
+    groups = [*parts, *(_covering(order, share, part) for order in ranked for part in COVERED)]
+    groups.append([place for place in places if net[place] > 0])
+    skips = [frozenset(group) for group in groups if group and len(group) < len(share)]
+    return [*(Remedy(weight) for weight in WEIGHTS), *(Remedy(skipped=group) for group in dict.fromkeys(skips))]
 
 
 def best(rows: Sequence[RemedyRow]) -> RemedyRow | None:
-    """Of the remedies of one agent that are safe, the one that keeps most of it; None where none is worth it."""
-    safe = [row for row in rows if row.safe and kept(row) >= WORTH]
-    return max(safe, key=kept, default=None)
+    """Of one agent's remedies that are safe, the one that keeps most less what it leaves; None where none is worth it.
+
+    What is kept of the agent and what is left of the damage are shares of the same kind, so their difference is what
+    the remedy is good for: 0 is a mere lower weight that halves both, or none at all.
+    """
+    safe = [row for row in rows if row.safe and kept(row) >= WORTH and kept(row) > row.left]
+    return max(safe, key=lambda row: kept(row) - max(row.left, 0.0), default=None)
 
 
 def kept(row: RemedyRow) -> float:
@@ -114,7 +121,9 @@ def applied(recipe: Recipe, change: Mapping[str, Any]) -> Recipe:
         return Recipe.parse(data, "advice")
     except RecipeError as error:
         todo = f"Leave {', '.join(sorted(left_out))} out by hand." if left_out else "Change the recipe by hand."
-        raise RecipeError(f"the advice does not fit the recipe: {error}", todo=todo, where=Where(path="rules")) from None
+        raise RecipeError(
+            f"the advice does not fit the recipe: {error}", todo=todo, where=Where(path="rules")
+        ) from None
 
 
 def as_yaml(recipe: Recipe) -> str:
@@ -124,15 +133,14 @@ def as_yaml(recipe: Recipe) -> str:
     return yaml.safe_dump(told, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
 
 
-def _covering(order: Sequence[Place], drops: Mapping[Place, float], share: float) -> frozenset[Place]:
-    """The first places of an order that hold this share of the drop."""
-    wanted, held, found = share * sum(drops.values()), 0.0, set()
-    for place in order:
+def _covering(order: Sequence[Place], share: Mapping[Place, float], wanted: float) -> list[Place]:
+    """The first places of an order that hold this share of the drop, all of them where they hold less."""
+    held = 0.0
+    for i, place in enumerate(order):
+        held += share[place]
         if held >= wanted:
-            break
-        found.add(place)
-        held += drops[place]
-    return frozenset(found)
+            return list(order[: i + 1])
+    return list(order)
 
 
 def _without(rules: Sequence[Mapping[str, Any]], left_out: set[str]) -> list[dict[str, Any]]:

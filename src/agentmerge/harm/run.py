@@ -55,10 +55,10 @@ def measure_harm(
 ) -> HarmRecord:
     """What each agent of a recipe damages of what the base could do, where that lies, and what takes it out.
 
-    drop[t, skill] = mean over n prompts of (log p_base(y | x) - log p_t(y | x)) / |y|        nats a token
+    drop[t, skill] = mean over n prompts x of (log p_base(y | x) - log p_t(y | x)) * min(1, 16 / |y|)     nats an answer
 
-    with y the base's own answer to x, or the one that the file has. It is the Monte Carlo estimate of the KL divergence
-    per token where y is drawn from the base, and here, with greedy answers, of what the base would have said. An agent
+    with y the base's own greedy answer to x, or the one that the file has. (With y drawn from the base it would be an
+    estimate of the KL divergence of the two; greedy answers have less noise and are what is scored.) An agent
     is harmful where a skill that is not its own has a drop above `options.limit` that is above 0 beyond noise. Where it
     is, its drop is put down to places of the model (`Model.trace`), and lower weights and skipped places are measured,
     each on the base with this agent alone: what is left of the drop, and what stays of the agent's own answers.
@@ -119,7 +119,9 @@ def _bench(
     empty = [skill for skill, examples in skills.items() if not examples]
     if empty:
         found = f"{encoder.path}: no prompt of skill '{empty[0]}' has an answer that fits --max-length"
-        raise SourceError(found, todo="Give other prompts, or a larger --max-length.", where=Where(path=str(encoder.path)))
+        raise SourceError(
+            found, todo="Give other prompts, or a larger --max-length.", where=Where(path=str(encoder.path))
+        )
     comparisons = sum(agents - len(owners[skill]) for skill in skills)
     return Bench(
         model=model,
@@ -178,7 +180,7 @@ def _skill_rows(bench: Bench) -> list[SkillRow]:
             prompts=len(examples),
             tokens=sum(len(one.response) for one in examples),
             given=sum(bool(one.response) for one in bench.asked[skill]),
-            likelihood=float(per_token(bench.base[skill], examples).mean()),
+            likelihood=per_token(bench.base[skill], examples),
             owners=list(bench.owners[skill]),
         )
         for skill, examples in bench.skills.items()

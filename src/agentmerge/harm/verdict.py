@@ -54,8 +54,10 @@ def cure(agent: str, remedies: Sequence[RemedyRow]) -> tuple[dict[str, Any], str
     """What to do about an agent's damage, by what was measured of it."""
     chosen = best(remedies)
     if chosen is None:
-        return {"leave_out": [agent]}, f"Nothing that was tried takes the damage out and keeps enough of it: {_out(agent)}"
-    left = f"of the damage {max(chosen.left, 0):.0%} is left ({chosen.drop:+.2f} nats a token at most)"
+        return {
+            "leave_out": [agent]
+        }, f"Nothing that was tried takes the damage out and keeps enough of it: {_out(agent)}"
+    left = f"of the damage {max(chosen.left, 0):.0%} is left ({chosen.drop:+.2f} nats an answer at most)"
     what = "of its task vector" if chosen.own is None else "of what it does for its own skill"
     effect = f"with this agent alone, {left} and {kept(chosen):.0%} {what} stays"
     if "agents" in chosen.change:
@@ -75,7 +77,7 @@ def _harmless(rows: Sequence[HarmRow], limit: float) -> Judgement:
     if worst is None:
         text = "Every skill is an agent's own: there is nothing to judge. Add prompts of what the base must keep."
     else:
-        text = f"No agent damages what the base could do beyond {limit:g} nats a token; the most is {_loss(worst)}."
+        text = f"No agent damages what the base could do beyond {limit:g} nats an answer; the most is {_loss(worst)}."
         text = text.replace("is ", f"is {worst.agent}'s ", 1) if len({row.agent for row in judged}) > 1 else text
     return Judgement(rule="harmless", rows=[], units=[], text=text)
 
@@ -83,6 +85,6 @@ def _harmless(rows: Sequence[HarmRow], limit: float) -> Judgement:
 def _loss(row: HarmRow) -> str:
     skill = row.skill or "these prompts"
     return (
-        f"{skill} by {row.drop:.2f} +- {row.error:.2f} nats a token, {row.kept_answers:.0%} of the answers and "
+        f"{skill} by {row.drop:.2f} +- {row.error:.2f} nats an answer, {row.kept_answers:.0%} of the answers and "
         f"{row.kept_tokens:.0%} of their tokens kept"
     )
