@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class Model:
             MergeError: the device has too little memory.
         """
         likelihood, hits = np.zeros(len(examples)), np.zeros(len(examples), np.int64)
-        with torch.inference_mode():
+        with _in_memory(), torch.inference_mode():
             for places in self._batches(examples):
                 found, right = self._scored([examples[i] for i in places])
                 likelihood[places], hits[places] = found.double().cpu().numpy(), right.cpu().numpy()
@@ -116,7 +117,9 @@ class Model:
         shares = dict.fromkeys(self._base, 0.0)
         for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
             self.become(Between(agent, float(point)))
-            for name, dot in self._slopes(agent, examples).items():
+            with _in_memory():
+                slopes = self._slopes(agent, examples)
+            for name, dot in slopes.items():
                 shares[name] -= float(weight) * dot
         return shares
 
@@ -126,7 +129,8 @@ class Model:
         found: dict[int, tuple[int, ...]] = {}
         for low in range(0, len(order), ANSWERED):
             places = order[low : low + ANSWERED]
-            rows = self._speaker.continued([prompts[i] for i in places], Sampling(max_tokens=longest))
+            with _in_memory():
+                rows = self._speaker.continued([prompts[i] for i in places], Sampling(max_tokens=longest))
             found |= dict(zip(places, map(tuple, rows), strict=True))
         return [found[i] for i in range(len(prompts))]
 
@@ -165,13 +169,9 @@ class Model:
             counts[row, len(one.prompt) : one.tokens] = True
         tokens, counts = tokens.to(self._device), counts[:, first + 1 :].to(self._device)
         keep = {} if self._keep is None else {self._keep: longest - first}
-        try:
-            logits = self._model(input_ids=tokens, use_cache=False, **keep).logits[:, first - longest : -1]
-            wide, wanted = logits.to(torch.promote_types(logits.dtype, torch.float32)), tokens[:, first + 1 :]
-            found = -torch.nn.functional.cross_entropy(wide.flatten(0, 1), wanted.flatten(), reduction="none")
-        except torch.cuda.OutOfMemoryError as error:
-            todo = f"{fisher.line_of(error)} Lower --batch-tokens or --max-length, or use --device cpu."
-            raise MergeError(f"{longest} tokens of {len(batch)} prompts need more memory than the GPU has:", todo=todo)
+        logits = self._model(input_ids=tokens, use_cache=False, **keep).logits[:, first - longest : -1]
+        wide, wanted = logits.to(torch.promote_types(logits.dtype, torch.float32)), tokens[:, first + 1 :]
+        found = -torch.nn.functional.cross_entropy(wide.flatten(0, 1), wanted.flatten(), reduction="none")
         hits = (wide.argmax(-1) == wanted) & counts
         return (found.view_as(wanted) * counts).sum(1), hits.sum(1)
 
@@ -186,3 +186,13 @@ class Model:
             held.append(i)
         if held:
             yield held
+
+
+@contextmanager
+def _in_memory() -> Iterator[None]:
+    """A full GPU is the user's to mend."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        todo = f"{fisher.line_of(error)} Lower --batch-tokens or --max-length, or use --device cpu."
+        raise MergeError("the GPU has too little memory:", todo=todo) from None

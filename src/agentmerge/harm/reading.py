@@ -71,5 +71,5 @@ def drop_of(before: Reading, after: Reading, examples: Sequence[TokenSequence]) 
 
 
 def per_token(reading: Reading, examples: Sequence[TokenSequence]) -> float:
-    """log p of a token, mean over all answers."""
+    """The log-likelihood of a token, mean over all answers."""
     return float(reading.likelihood.sum() / sum(len(one.response) for one in examples))

@@ -56,7 +56,7 @@ def candidates(drops: Mapping[Place, float], own: Mapping[Place, float], energy:
     places = [place for place, part in share.items() if part >= LEAST]
     net = {place: share[place] - use[place] / gain for place in places}
     parts = [[place for place in share if place.part == part] for part in dict.fromkeys(one.part for one in places)]
-    ranked = [sorted(places, key=lambda place, by=by: (-by[place], place)) for by in (share, net)]
+    ranked = [sorted(sorted(places), key=by.__getitem__, reverse=True) for by in (share, net)]
     groups = [*parts, *(_covering(order, share, part) for order in ranked for part in COVERED)]
     groups.append([place for place in places if net[place] > 0])
     skips = [frozenset(group) for group in groups if group and len(group) < len(share)]

@@ -67,10 +67,6 @@ def cure(agent: str, remedies: Sequence[RemedyRow]) -> tuple[dict[str, Any], str
     return chosen.change, f"Skip it in {listed(shown)}: {effect}."
 
 
-def _out(agent: str) -> str:
-    return f"leave {agent} out."
-
-
 def _harmless(rows: Sequence[HarmRow], limit: float) -> Judgement:
     judged = [row for row in rows if not row.own]
     worst = max(judged, key=lambda row: row.drop, default=None)
