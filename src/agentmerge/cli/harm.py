@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentmerge.cli.console import Bar, say, tell_warnings
+from agentmerge.cli.measured import tell
 from agentmerge.cli.options import Json, Quiet, takes_recipe, takes_settings
-from agentmerge.cli.process import printing
 from agentmerge.cli.reports import check_places
 from agentmerge.cli.table import Column, Table
 from agentmerge.errors import RecipeError, Where
@@ -18,6 +17,7 @@ from agentmerge.harm.options import HarmOptions
 from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
+    from agentmerge.cli.console import Bar
     from agentmerge.harm.record import HarmRecord
 
 FORM = '{"prompt": ..., "skill": ..., "response": ...}'
@@ -51,16 +51,18 @@ def harm(
 
     skills = _skills(own or ())
     check_places(out, write_recipe, recipe=recipe)
-    with Bar(quiet) as bar:
+
+    def measure(bar: Bar) -> HarmRecord:
         record = measure_harm(recipe, prompts, wanted, own=skills, watch=bar)
-    if out is not None:
-        record.save(out)
-    if write_recipe is not None:
-        replace_file(write_recipe, as_yaml(applied(recipe, record.change)).encode())
-    written = [str(path) for path in (out, write_recipe) if path is not None]
-    with printing(f"The measurement is complete in {', '.join(written)}" if written else ""):
-        tell_warnings(record.warnings, quiet)
-        say(record if json else tables(record), as_json=json, quiet=quiet)
+        if out is not None:
+            record.save(out)
+        if write_recipe is not None:
+            replace_file(write_recipe, as_yaml(applied(recipe, record.change)).encode())
+        return record
+
+    written = ", ".join(str(path) for path in (out, write_recipe) if path is not None)
+    complete = f"The measurement is complete in {written}" if written else ""
+    tell(measure, tables, complete, json=json, quiet=quiet, resumes=False)
 
 
 def tables(record: HarmRecord) -> list[Any]:

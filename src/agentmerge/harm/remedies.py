@@ -64,13 +64,14 @@ def candidates(drops: Mapping[Place, float], own: Mapping[Place, float], energy:
 
 
 def best(rows: Sequence[RemedyRow]) -> RemedyRow | None:
-    """Of one agent's remedies that are safe, the one that keeps most less what it leaves; None where none is worth it.
+    """Of one agent's remedies the one that keeps most less what it leaves; None where none is worth it.
 
-    What is kept of the agent and what is left of the damage are shares of the same kind, so their difference is what
-    the remedy is good for: 0 is a mere lower weight that halves both, or none at all.
+    Only those that are safe count, and a lower weight only where nothing can be skipped: every method skips alike, but
+    one that scales to a retention (`ram_plus_auto`, `calibrate`) makes up for a part of a weight.
     """
     safe = [row for row in rows if row.safe and kept(row) >= WORTH and kept(row) > row.left]
-    return max(safe, key=lambda row: kept(row) - max(row.left, 0.0), default=None)
+    skips = [row for row in safe if "rules" in row.change]
+    return max(skips or safe, key=lambda row: kept(row) - max(row.left, 0.0), default=None)
 
 
 def kept(row: RemedyRow) -> float:

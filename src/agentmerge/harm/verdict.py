@@ -54,9 +54,8 @@ def cure(agent: str, remedies: Sequence[RemedyRow]) -> tuple[dict[str, Any], str
     """What to do about an agent's damage, by what was measured of it."""
     chosen = best(remedies)
     if chosen is None:
-        return {
-            "leave_out": [agent]
-        }, f"Nothing that was tried takes the damage out and keeps enough of it: {_out(agent)}"
+        words = "Nothing that was tried takes the damage out and keeps enough of it: leave it out."
+        return {"leave_out": [agent]}, words
     left = f"of the damage {max(chosen.left, 0):.0%} is left ({chosen.drop:+.2f} nats an answer at most)"
     what = "of its task vector" if chosen.own is None else "of what it does for its own skill"
     effect = f"with this agent alone, {left} and {kept(chosen):.0%} {what} stays"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -22,13 +22,16 @@ from agentmerge.importance.record import DataFacts, ModelFacts, Settings
 from agentmerge.importance.tokens import encode
 from agentmerge.machine import how_to_install
 from agentmerge.sources.beside import has_tokenizer, read_config
+from agentmerge.sources.opening import opened
 from agentmerge.tensors import dtype_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
 
     from agentmerge.importance.tokens import Corpus
+    from agentmerge.progress import Watch
     from agentmerge.sources.source import Source
 
 INSTALL = how_to_install("importance")
@@ -76,6 +79,10 @@ class Options(Asked):
     """Minutes of work between two saves, to resume from; changes no byte of the result."""
 
 
+Given = TypeVar("Given", bound=Options)
+R_co = TypeVar("R_co", covariant=True)
+
+
 @dataclass(frozen=True)
 class Prepared:
     """An open model and the tokens to be put through it."""
@@ -116,6 +123,30 @@ class Prepared:
         if data.skipped:
             notes.append(Note(f"{data.skipped} examples skipped: the response leaves --max-length {length}"))
         return notes
+
+
+class Job(Protocol[R_co]):
+    """One measurement with everything it depends on."""
+
+    def run(self, out: Path, overwrite: bool, watch: Watch | None) -> R_co:
+        """Resume or begin, and finish."""
+
+
+def measured(
+    job: Callable[[Prepared, Given], Job[R_co]],
+    model: str | Path,
+    data: Path,
+    out: Path,
+    options: Given,
+    *,
+    overwrite: bool,
+    watch: Watch | None,
+) -> R_co:
+    """Open a model, make a job of it and run it; see `measure` and `measure_grams`, which say what each argument is."""
+    with opened(None, str(model)) as source:
+        made = job(prepared(source, data, out, options, overwrite=overwrite), options)
+        source.identity.restat()
+        return made.run(out, overwrite, watch)
 
 
 def prepared(source: Source, data: Path, out: Path, options: Options, *, overwrite: bool) -> Prepared:
