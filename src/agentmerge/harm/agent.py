@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentmerge.errors import Note
 from agentmerge.harm.places import Place, place_of
 from agentmerge.harm.questions import answered
 from agentmerge.harm.reading import Between, drop_of
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from agentmerge.importance.data import Example
     from agentmerge.importance.tokens import TokenSequence
     from agentmerge.progress import Watch
+
+UNEVEN = 0.25
+"""Of a drop, by which its parts may miss it before a note says so."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Agent:
     def __init__(self, bench: Bench, name: str, weights: Weights) -> None:
         self.bench, self.name, self.weights = bench, name, weights
         self.energy = self._by_place(bench.model.energy(weights))
+        self.notes: list[Note] = []
 
     @cached_property
     def rows(self) -> list[HarmRow]:
@@ -79,6 +84,7 @@ class Agent:
         own = self._own_answers()
         bench.watch.begin(f"where {self.name} does harm, tokens", _tokens(examples) + _tokens(own))
         drops = self._by_place(model.trace(self.weights, examples))
+        self._compare(sum(drops.values()), examples)
         bench.watch.advance(_tokens(examples))
         gains = {place: -x for place, x in self._by_place(model.trace(self.weights, own)).items()} if own else {}
         bench.watch.advance(_tokens(own))
@@ -95,6 +101,15 @@ class Agent:
             )
             for place, drop in drops.items()
         ], tried
+
+    def _compare(self, traced: float, examples: Sequence[TokenSequence]) -> None:
+        """Note where the places do not add up to the drop that they are parts of."""
+        rows = [row for row in self.rows if row.harmed]
+        drop = sum(row.drop * len(self.bench.skills[row.skill]) for row in rows) / len(examples)
+        if abs(traced - drop) > UNEVEN * drop:
+            found = f"{self.name}: the drops of the places add up to {traced:.2f} of {drop:.2f} nats an answer"
+            why = "as they do where other experts are chosen, or the agent is far from the base"
+            self.notes.append(Note(f"{found}, {why}: read them as a ranking. Remedies are measured, not estimated."))
 
     def _row(self, skill: str, examples: Sequence[TokenSequence]) -> HarmRow:
         bench = self.bench

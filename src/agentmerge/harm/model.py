@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEVICES, DTYPES, VERSIONS = fisher.DEVICES, fisher.DTYPES, fisher.VERSIONS
 choose_device, load_tokenizer_of = fisher.choose_device, fisher.load_tokenizer
 
-NODES = 4
+NODES = 6
 """Points of the way from base to agent at which the gradient is taken."""
 ANSWERED = 256
 """Prompts that are answered together."""

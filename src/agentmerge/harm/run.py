@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
 from agentmerge.api import as_recipe
 from agentmerge.engine.preflight import planned
-from agentmerge.errors import Note, SourceError, Where
+from agentmerge.errors import DataError, Note, SourceError, Where
 from agentmerge.files.os_errors import output_errors
 from agentmerge.files.save import save
 from agentmerge.harm import verdict
@@ -25,7 +26,7 @@ from agentmerge.progress import Silent
 from agentmerge.tensors import Block
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agentmerge.engine.plan import Plan
     from agentmerge.harm.model import Model
@@ -85,7 +86,7 @@ def measure_harm(
         model = torch.Model(folder, settings.device, settings.dtype, options.batch_tokens)
         encoder = Encoder(torch.load_tokenizer_of(folder), prompts, options)
         bench = _bench(model, encoder, asked, owners, len(checked.agents), watch or Silent())
-        rows, places, remedies, chosen = _measured(plan, bench)
+        rows, places, remedies, chosen, notes = _measured(plan, bench)
     return HarmRecord(
         base=checked.base,
         agents=list(checked.agent_names),
@@ -101,7 +102,7 @@ def measure_harm(
         verdict=verdict.judge(rows, remedies, options.limit),
         change=together(chosen, bench.places.values()),
         versions={"agentmerge": __version__, **torch.VERSIONS},
-        warnings=[str(note) for note in _notes(skills, str(prompts))],
+        warnings=[str(note) for note in (*_notes(skills, str(prompts)), *notes)],
     )
 
 
@@ -137,22 +138,34 @@ def _bench(
 
 def _measured(
     plan: Plan, bench: Bench
-) -> tuple[list[HarmRow], list[PlaceRow], list[RemedyRow], dict[str, Remedy | None]]:
+) -> tuple[list[HarmRow], list[PlaceRow], list[RemedyRow], dict[str, Remedy | None], list[Note]]:
     """Every agent in turn: one is held at a time."""
     rows: list[HarmRow] = []
     places: list[PlaceRow] = []
     remedies: list[RemedyRow] = []
     chosen: dict[str, Remedy | None] = {}
+    notes: list[Note] = []
     for name in plan.names:
-        agent = Agent(bench, name, _weights(plan, name, bench.model))
-        rows += agent.rows
-        where, tried = agent.measure()
+        with _named(plan.family.agents[name]):
+            agent = Agent(bench, name, _weights(plan, name, bench.model))
+            rows += agent.rows
+            where, tried = agent.measure()
         places += where
+        notes += agent.notes
         remedies += [row for _, row in tried]
         if agent.harmed:
             taken = best([row for _, row in tried])
             chosen[name] = next((remedy for remedy, row in tried if row is taken), None)
-    return rows, places, remedies, chosen
+    return rows, places, remedies, chosen, notes
+
+
+@contextmanager
+def _named(source: Source) -> Iterator[None]:
+    """Errors of what is done inside say whose they are."""
+    try:
+        yield
+    except (DataError, SourceError) as error:
+        raise error.located(source.where).named() from error
 
 
 def _weights(plan: Plan, name: str, model: Model) -> Weights:
