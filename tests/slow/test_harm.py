@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from fnmatch import fnmatchcase
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from tests.slow.models import EXAMPLES, KINDS, ids, make_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 SEQUENCES = [TokenSequence(tuple(t[:n]), tuple(t[n:]), i, False) for i, (t, n) in enumerate(map(ids, EXAMPLES))]
+TINY = Path(__file__).parents[2] / "experiments" / "tiny_agents"
 BROKEN = "model.layers.0.mlp."
 
 
@@ -112,15 +113,21 @@ def test_every_parameter_has_a_place_that_the_files_know(pair):
 @pytest.fixture(scope="module")
 def prompts(tmp_path_factory):
     path = tmp_path_factory.mktemp("harm") / "prompts.jsonl"
-    drawn = [(task.domain, one.prompt) for task in SUB_TASKS for one in task.samples("dev", 8, seed=3)]
+    drawn = [(task.domain, one.prompt) for task in SUB_TASKS for one in task.samples("dev", 12, seed=3)]
     path.write_text("".join(json.dumps({"prompt": text, "skill": skill}) + "\n" for skill, text in drawn))
     return path
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """The shipped agents, of which code has noise in one place: it breaks what the base could do."""
-    broken = changed(folder("code"), tmp_path_factory.mktemp("broken") / "code", 0.05, BROKEN)
+    """The shipped agents, of which code is trained again, at a rate that breaks what the base could do."""
+    broken = tmp_path_factory.mktemp("broken") / "code"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(TINY)
+        from settings import SupervisedSettings
+        from supervise import train_supervised
+
+        train_supervised(folder("base"), broken, SupervisedSettings("code", 1e-3, 40, 16), seed=1)
     return {"base": str(folder("base")), "agents": {n: str(broken if n == "code" else folder(n)) for n in NAMES}}
 
 
@@ -135,24 +142,31 @@ def test_the_broken_agent_is_named_and_no_other(record):
     assert not any(row.harmed for row in record.rows if row.own)
 
 
-def test_the_damage_is_put_down_to_where_it_is(record):
-    [worst] = [row for row in record.places if row.drop == max(row.drop for row in record.places)]
+def test_the_damage_is_put_down_to_places_that_add_up_to_it(record):
+    harmed = [row.drop for row in record.rows if row.harmed]
+    assert sum(row.drop for row in record.places) == pytest.approx(np.mean(harmed), rel=0.1)
+    assert sum(row.energy for row in record.places) == pytest.approx(1)
+    assert {row.glob for row in record.places} >= {"*layers.0.mlp.*", "*layers.3.self_attn.*", "model.embed_tokens*"}
+
+
+def test_the_damage_of_one_place_is_put_down_to_it(tmp_path, prompts):
+    broken = changed(folder("code"), tmp_path / "code", 0.1, BROKEN)
+    recipe = {"base": str(folder("base")), "agents": {"x": str(broken)}, "method": "ram"}
+    found = measure_harm(recipe, prompts, HarmOptions(device="cpu", examples=8))
+    *others, worst = sorted(found.places, key=lambda row: row.drop)
     assert worst.place == "layer 0 mlp"
-    assert worst.drop > 0.9 * sum(row.drop for row in record.places)
+    assert sum(abs(row.drop) for row in others) < 0.1 * worst.drop
 
 
 def test_the_advice_takes_the_damage_out_of_the_merge(record, sources, prompts, tmp_path):
-    skipped = [rule["tensors"] for rule in record.change["rules"]]
-    assert any(fnmatchcase(f"{BROKEN}up_proj.weight", glob) for glob in skipped)
-    assert not any(fnmatchcase("model.layers.0.self_attn.q_proj.weight", glob) for glob in skipped)
+    assert "rules" in record.change
     recipe = Recipe.parse({**sources, "method": {"name": "task_arithmetic", "scale": 1.0}})
     for name, made in (("plain", recipe), ("advised", applied(recipe, record.change))):
         agentmerge.merge(made, tmp_path / name)
     merged = {"base": sources["base"], "agents": {n: str(tmp_path / n) for n in ("plain", "advised")}, "method": "ram"}
-    found = measure_harm(merged, prompts, HarmOptions(device="cpu"), own={"plain": NAMES[:1], "advised": NAMES[:1]})
-    drops = {(row.agent, row.skill): row.drop for row in found.rows}
-    for skill in NAMES[1:]:
-        assert drops["advised", skill] < 0.6 * drops["plain", skill]
+    found = measure_harm(merged, prompts, HarmOptions(device="cpu"), own={"plain": ["code"], "advised": ["code"]})
+    drops = {name: sum(row.drop for row in found.rows if row.agent == name and not row.own) for name in found.agents}
+    assert drops["advised"] < drops["plain"] / 2
     assert "plain" in found.harmful
 
 
