@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from files import read_model, save_checkpoint
 from harm_places import compared
 from harm_tables import written
 from settings import SupervisedSettings
@@ -60,7 +62,11 @@ def main() -> None:
         prompts = given.work / "prompts.jsonl"
         prompts.write_text("".join(prompt_lines()))
         found = {"base": scores_of(folder("base")), "agents": {name: scores_of(folder(name)) for name in NAMES}}
-        found["healthy"] = case({name: folder(name) for name in NAMES}, prompts, given.work)
+        found["healthy"] = case(agents, prompts, given.work)
+        noisy = case(
+            {**{name: folder(name) for name in NAMES}, "tool": with_noise(given.work)}, prompts, given.work, {}
+        )
+        found["noise"] = {"rows": noisy["rows"], "lengths": noisy["lengths"]}
         found["damaged"] = {name: damaged_case(name, prompts, given.work) for name in DAMAGED}
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     written(json.loads(RESULTS.read_text()))
@@ -84,17 +90,34 @@ def damaged_case(name: str, prompts: Path, work: Path) -> dict[str, Any]:
     return {"damaged": name, "scores": scores_of(broken), **found, "places": places}
 
 
-def case(sources: dict[str, Path], prompts: Path, work: Path) -> dict[str, Any]:
+def with_noise(work: Path) -> Path:
+    """The agent for tools with much noise in one layer's mlp: far from the base, and nothing else."""
+    out = work / "tool-noise"
+    if not out.exists():
+        model, tokenizer = read_model(folder("tool"))
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "layers.1.mlp" in name:
+                    parameter.add_(torch.randn_like(parameter) * parameter.std() / 2)
+        save_checkpoint(model, tokenizer, out)
+    return out
+
+
+def case(
+    sources: dict[str, Path], prompts: Path, work: Path, methods: dict[str, dict[str, Any]] = METHODS
+) -> dict[str, Any]:
     """What is found in a set of agents, and the scores of its merges as they are and with the advice."""
     plain: dict[str, Any] = {"base": str(folder("base")), "agents": {name: str(path) for name, path in sources.items()}}
     record = measure_harm({**plain, "method": "ram"}, prompts, HarmOptions())
     merges = {}
-    for label, method in METHODS.items():
+    for label, method in methods.items():
         recipe = Recipe.parse({**plain, "method": method, "output": {"rounding": "stochastic"}})
         merges[label] = {way: merged(recipe, change, work) for way, change in ways(record).items()}
         print(label, {way: round(float(np.mean(list(found.values()))), 3) for way, found in merges[label].items()})
     rows, remedies = ([row.model_dump() for row in rows] for rows in (record.rows, record.remedies))
-    return {"rows": rows, "remedies": remedies, "change": record.change, "merges": merges}
+    found = {"rows": rows, "remedies": remedies, "change": record.change, "lengths": record.lengths}
+    return {**found, "merges": merges}
 
 
 def ways(record: Any) -> dict[str, dict[str, Any]]:

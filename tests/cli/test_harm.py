@@ -35,6 +35,7 @@ def record():
         beyond=2.0,
         settings=Settings(max_length=9, chat=False, device="cpu", dtype="float32"),
         skills=[SkillRow(skill="tool", prompts=9, tokens=99, given=0, likelihood=-0.1, owners=[])],
+        lengths={"x": 2.0, "y": 1.0},
         rows=rows,
         places=[],
         remedies=remedies,

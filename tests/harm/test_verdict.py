@@ -49,6 +49,13 @@ def test_an_agents_own_skill_is_not_judged() -> None:
     assert "nothing to judge" in nothing.text
 
 
+def test_where_all_are_harmful_the_base_is_doubted() -> None:
+    other = BROKEN.model_copy(update={"agent": "y"})
+    assert [one.rule for one in judge([BROKEN, other], [], 0.5)] == ["every", "broke", "broke"]
+    assert "Is this the base" in judge([BROKEN, other], [], 0.5)[0].text
+    assert [one.rule for one in judge([BROKEN], [], 0.5)] == ["broke"], "of one agent nobody knows"
+
+
 def test_more_comparisons_ask_for_more() -> None:
     assert beyond(1) == pytest.approx(1.645, abs=1e-3)
     assert beyond(12) == pytest.approx(2.638, abs=1e-3)

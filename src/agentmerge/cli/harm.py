@@ -56,13 +56,12 @@ def harm(
         record = measure_harm(recipe, prompts, wanted, own=skills, watch=bar)
         if out is not None:
             record.save(out)
-        if write_recipe is not None:
-            replace_file(write_recipe, as_yaml(applied(recipe, record.change)).encode())
         return record
 
-    written = ", ".join(str(path) for path in (out, write_recipe) if path is not None)
-    complete = f"The measurement is complete in {written}" if written else ""
-    tell(measure, tables, complete, json=json, quiet=quiet, resumes=False)
+    complete = f"The measurement is complete in {out}" if out is not None else ""
+    record = tell(measure, tables, complete, json=json, quiet=quiet, resumes=False)
+    if write_recipe is not None:
+        replace_file(write_recipe, as_yaml(applied(recipe, record.change)).encode())
 
 
 def tables(record: HarmRecord) -> list[Any]:

@@ -29,8 +29,8 @@ def tell(
     json: bool,
     quiet: bool,
     resumes: bool = True,
-) -> None:
-    """Measure under a bar, and print the record.
+) -> R:
+    """Measure under a bar, and print the record, which is returned.
 
     Args:
         measure: told of its progress by the bar; its record has `warnings`.
@@ -45,3 +45,5 @@ def tell(
     with printing(complete):
         tell_warnings(record.warnings, quiet)
         say(record if json else shown(record), as_json=json, quiet=quiet)
+    found: R = record
+    return found

@@ -100,6 +100,8 @@ class HarmRecord(Record):
     """Standard errors that a drop must exceed: 5 % for all comparisons together (Bonferroni, one-sided)."""
     settings: Settings
     skills: list[SkillRow]
+    lengths: dict[str, float]
+    """Of the agents' task vectors."""
     rows: list[HarmRow]
     places: list[PlaceRow]
     """Of agents that damage something."""

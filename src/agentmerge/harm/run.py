@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +88,7 @@ def measure_harm(
         model = torch.Model(folder, settings.device, settings.dtype, options.batch_tokens)
         encoder = Encoder(torch.load_tokenizer_of(folder), prompts, options)
         bench = _bench(model, encoder, asked, owners, len(checked.agents), watch or Silent())
-        rows, places, remedies, chosen, notes = _measured(plan, bench)
+        found = _measured(plan, bench)
     return HarmRecord(
         base=checked.base,
         agents=list(checked.agent_names),
@@ -96,13 +98,14 @@ def measure_harm(
         beyond=bench.beyond,
         settings=settings,
         skills=(skills := _skill_rows(bench)),
-        rows=rows,
-        places=places,
-        remedies=remedies,
-        verdict=verdict.judge(rows, remedies, options.limit),
-        change=together(chosen, bench.places.values()),
+        lengths=found.lengths,
+        rows=found.rows,
+        places=found.places,
+        remedies=found.remedies,
+        verdict=verdict.judge(found.rows, found.remedies, options.limit),
+        change=together(found.chosen, bench.places.values()),
         versions={"agentmerge": __version__, **torch.VERSIONS},
-        warnings=[str(note) for note in (*_notes(skills, str(prompts)), *notes)],
+        warnings=[str(note) for note in (*_notes(skills, str(prompts)), *found.notes)],
     )
 
 
@@ -136,27 +139,34 @@ def _bench(
     )
 
 
-def _measured(
-    plan: Plan, bench: Bench
-) -> tuple[list[HarmRow], list[PlaceRow], list[RemedyRow], dict[str, Remedy | None], list[Note]]:
+@dataclass(frozen=True)
+class _Found:
+    """What every agent gave."""
+
+    lengths: dict[str, float] = field(default_factory=dict)
+    rows: list[HarmRow] = field(default_factory=list)
+    places: list[PlaceRow] = field(default_factory=list)
+    remedies: list[RemedyRow] = field(default_factory=list)
+    chosen: dict[str, Remedy | None] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+
+def _measured(plan: Plan, bench: Bench) -> _Found:
     """Every agent in turn: one is held at a time."""
-    rows: list[HarmRow] = []
-    places: list[PlaceRow] = []
-    remedies: list[RemedyRow] = []
-    chosen: dict[str, Remedy | None] = {}
-    notes: list[Note] = []
+    found = _Found()
     for name in plan.names:
         with _named(plan.family.agents[name]):
             agent = Agent(bench, name, _weights(plan, name, bench.model))
-            rows += agent.rows
+            found.rows.extend(agent.rows)
             where, tried = agent.measure()
-        places += where
-        notes += agent.notes
-        remedies += [row for _, row in tried]
+        found.lengths[name] = sqrt(sum(agent.energy.values()))
+        found.places.extend(where)
+        found.remedies.extend(row for _, row in tried)
+        found.notes.extend(agent.notes)
         if agent.harmed:
             taken = best([row for _, row in tried])
-            chosen[name] = next((remedy for remedy, row in tried if row is taken), None)
-    return rows, places, remedies, chosen, notes
+            found.chosen[name] = next((remedy for remedy, row in tried if row is taken), None)
+    return found
 
 
 @contextmanager

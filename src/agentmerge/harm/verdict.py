@@ -28,9 +28,19 @@ def beyond(comparisons: int) -> float:
 def judge(rows: Sequence[HarmRow], remedies: Sequence[RemedyRow], limit: float) -> list[Judgement]:
     """What is to be said of every agent, the harmful ones first."""
     agents = list(dict.fromkeys(row.agent for row in rows))
-    found = [one for agent in agents for one in broke(agent, rows, remedies)]
+    found = [*every(agents, rows), *(one for agent in agents for one in broke(agent, rows, remedies))]
     found += [one for agent in agents for one in unclear(agent, rows, limit)]
     return found or [_harmless(rows, limit)]
+
+
+def every(agents: Sequence[str], rows: Sequence[HarmRow]) -> Iterator[Judgement]:
+    """Nobody is left to compare with: the fault may be elsewhere."""
+    if len(agents) > 1 and {row.agent for row in rows if row.harmed} == set(agents):
+        text = (
+            "Every agent is harmful. Is this the base that they were trained from, and are the prompts what it is asked "
+            "(with its chat template, `--chat`)? `agentmerge probe` tells more of the base."
+        )
+        yield Judgement(rule="every", rows=list(agents), units=[], text=text)
 
 
 def broke(agent: str, rows: Sequence[HarmRow], remedies: Sequence[RemedyRow]) -> Iterator[Judgement]:
