@@ -62,10 +62,9 @@ def main() -> None:
         prompts = given.work / "prompts.jsonl"
         prompts.write_text("".join(prompt_lines()))
         found = {"base": scores_of(folder("base")), "agents": {name: scores_of(folder(name)) for name in NAMES}}
+        agents = {name: folder(name) for name in NAMES}
         found["healthy"] = case(agents, prompts, given.work)
-        noisy = case(
-            {**{name: folder(name) for name in NAMES}, "tool": with_noise(given.work)}, prompts, given.work, {}
-        )
+        noisy = case({**agents, "tool": with_noise(given.work)}, prompts, given.work, {})
         found["noise"] = {"rows": noisy["rows"], "lengths": noisy["lengths"]}
         found["damaged"] = {name: damaged_case(name, prompts, given.work) for name in DAMAGED}
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")

@@ -37,8 +37,8 @@ def every(agents: Sequence[str], rows: Sequence[HarmRow]) -> Iterator[Judgement]
     """Nobody is left to compare with: the fault may be elsewhere."""
     if len(agents) > 1 and {row.agent for row in rows if row.harmed} == set(agents):
         text = (
-            "Every agent is harmful. Is this the base that they were trained from, and are the prompts what it is asked "
-            "(with its chat template, `--chat`)? `agentmerge probe` tells more of the base."
+            "Every agent is harmful. Is this the base that they were trained from, and are the prompts what it is "
+            "asked (with its chat template, `--chat`)? `agentmerge probe` tells more of the base."
         )
         yield Judgement(rule="every", rows=list(agents), units=[], text=text)
 
