@@ -181,7 +181,10 @@ def _named(source: Source) -> Iterator[None]:
 def _weights(plan: Plan, name: str, model: Model) -> Weights:
     """An agent as a merge reads it, in the base's form, loaded as the base is: by way of a folder of its own."""
     base, agent = plan.family.base, plan.family.agents[name]
-    with tempfile.TemporaryDirectory(prefix="agentmerge-harm-") as scratch, output_errors(Path(scratch)):
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmerge-harm-") as scratch,
+        output_errors(Path(scratch), "Point TMPDIR to a disk with room for one agent."),
+    ):
         for beside in ("config.json", "generation_config.json"):
             if (base.folder.path / beside).exists():
                 shutil.copyfile(base.folder.path / beside, Path(scratch) / beside)
