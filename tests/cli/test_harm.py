@@ -62,6 +62,7 @@ def test_it_has_help(run):
         (["--own", "code=maths"], "no skill 'maths'"),
         (["--out", "{folder}/none/x.json"], "there is no folder"),
         (["--write-recipe", "{agents}/base/config.json"], "config.json"),
+        (["--out", "{folder}/prompts.jsonl"], "the data"),
     ],
 )
 def test_what_is_wrong_with_the_options_is_told(run, agents, sources, data, tmp_path, options, told):

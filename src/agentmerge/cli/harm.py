@@ -50,7 +50,7 @@ def harm(
     from agentmerge.harm.run import measure_harm
 
     skills = _skills(own or ())
-    check_places(out, write_recipe, recipe=recipe)
+    check_places(out, write_recipe, recipe=recipe, data=prompts)
 
     def measure(bar: Bar) -> HarmRecord:
         record = measure_harm(recipe, prompts, wanted, own=skills, watch=bar)

@@ -88,7 +88,9 @@ class Agent:
         bench.watch.advance(_tokens(examples))
         gains = {place: -x for place, x in self._by_place(model.trace(self.weights, own)).items()} if own else {}
         bench.watch.advance(_tokens(own))
-        tried = self._tried(candidates(drops, gains, self.energy), own)
+        return self._place_rows(drops, gains), self._tried(candidates(drops, gains, self.energy), own)
+
+    def _place_rows(self, drops: Mapping[Place, float], gains: Mapping[Place, float]) -> list[PlaceRow]:
         whole = sum(self.energy.values())
         return [
             PlaceRow(
@@ -100,7 +102,7 @@ class Agent:
                 energy=self.energy[place] / whole,
             )
             for place, drop in drops.items()
-        ], tried
+        ]
 
     def _compare(self, traced: float, examples: Sequence[TokenSequence]) -> None:
         """Note where the places do not add up to the drop that they are parts of."""

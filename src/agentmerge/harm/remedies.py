@@ -105,7 +105,9 @@ def together(chosen: Mapping[str, Remedy | None], every: Iterable[Place]) -> dic
 
 
 def applied(recipe: Recipe, change: Mapping[str, Any]) -> Recipe:
-    """A recipe with the advice in it.
+    """A recipe with the advice in it: weights are multiplied, rules come behind its own.
+
+    Where a rule of its own skips agents on the same tensors, the advice takes its place there, as a later rule does.
 
     Raises:
         RecipeError: no agent would be left, or the recipe speaks of one that is left out.

@@ -61,13 +61,13 @@ def measure_harm(
     drop[t, skill] = mean over n prompts x of (log p_base(y | x) - log p_t(y | x)) * min(1, 16 / |y|)     nats an answer
 
     with y the base's own greedy answer to x, or the one that the file has. (With y drawn from the base it would be an
-    estimate of the KL divergence of the two; greedy answers have less noise and are what is scored.) An agent
-    is harmful where a skill that is not its own has a drop above `options.limit` that is above 0 beyond noise. Where it
+    estimate of the KL divergence of the two; greedy answers have less noise and are what is scored.) An agent is
+    harmful where a skill that is not its own has a drop above `options.limit` that is above 0 beyond noise. Where it
     is, its drop is put down to places of the model (`Model.trace`), and lower weights and skipped places are measured,
     each on the base with this agent alone: what is left of the drop, and what stays of the agent's own answers.
 
     Args:
-        recipe: whose base and agents are measured; its method counts for nothing.
+        recipe: whose base and agents are measured; its method, weights and rules count for nothing.
         prompts: JSON lines of {"prompt": ..., "skill": ..., "response": ...}; skill and response may be left out.
         options: how much is asked, and from when on it is damage.
         own: skills by agent that was trained on them; an agent that is not named has the skill of its own name.
@@ -123,9 +123,8 @@ def _bench(
     empty = [skill for skill, examples in skills.items() if not examples]
     if empty:
         found = f"{encoder.path}: no prompt of skill '{empty[0]}' has an answer that fits --max-length"
-        raise SourceError(
-            found, todo="Give other prompts, or a larger --max-length.", where=Where(path=str(encoder.path))
-        )
+        todo = "Give other prompts, or a larger --max-length."
+        raise SourceError(found, todo=todo, where=Where(path=str(encoder.path)))
     comparisons = sum(agents - len(owners[skill]) for skill in skills)
     return Bench(
         model=model,
