@@ -13,12 +13,12 @@ EARLY = (50, 100)
 class ColdSettings:
     """The supervised mixture that makes the base: a domain leaves it once it is good enough."""
 
-    steps: int = 60  # at most
+    steps: int = 90  # at most
     batch: int = 224  # samples a step, over the domains that are still in it
     learning_rate: float = 3e-5
     warmup: int = 10
     target: float = 0.30  # share of right answers, mean of both levels, at which a domain leaves
-    first_look: int = 8  # steps before the first look,
+    first_look: int = 4  # steps before the first look,
     every: int = 4  # and between two
     look: int = 96  # prompts of a sub-task in a look
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import torch
 from model import Shape, Weights
@@ -29,7 +28,7 @@ def read_weights(folder: Path, device: str) -> Weights:
 
 
 def dtype_of(folder: Path) -> torch.dtype:
-    """That of the first matrix of the checkpoint."""
+    """That of its first tensor: merges have one dtype."""
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118
@@ -69,10 +68,3 @@ def save_weights(weights: dict[str, torch.Tensor], folder: Path) -> None:
     fresh = folder / "model.safetensors.part"
     save_file({name: value.contiguous() for name, value in weights.items()}, fresh, {"format": "pt"})
     fresh.rename(folder / "model.safetensors")
-
-
-def write_atomically(path: Path, value: Any) -> None:
-    """JSON that is there whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    fresh.replace(path)

@@ -47,17 +47,15 @@ class Rules:
 def make(rng: random.Random, level: str) -> tuple[str, Rules]:
     """Easy: words, case and one more rule; hard: all of them."""
     easy = level == "easy"
-    count = rng.randint(2, 4) if easy else rng.randint(3, 6)
-    words = rng.sample(WORDS, count)
+    words = rng.sample(WORDS, rng.randint(2, 4) if easy else rng.randint(3, 6))
     join, wrap = rng.choice(list(JOINS)), rng.choice(["quotes", "brackets", "json"])
-    if join == "bullets":
+    if join == "bullets" or (easy and rng.random() < 0.5):
         wrap = "plain"
-    if easy and rng.random() < 0.5:
-        join, wrap = ("spaces", wrap) if wrap != "plain" else (join, "plain")
     elif easy:
-        wrap = "plain"
-    edges = {} if easy else {"first": words[0], "last": words[-1] if rng.random() < 0.5 else ""}
-    rules = Rules(count, rng.choice(list(CASES)), join, wrap, **edges, example=tuple(words))
+        join = "spaces"
+    first = "" if easy else words[0]
+    last = "" if easy or rng.random() < 0.5 else words[-1]
+    rules = Rules(len(words), rng.choice(list(CASES)), join, wrap, first, last, tuple(words))
     return asked(rules, rng.choice(WORDS)), rules
 
 
