@@ -70,7 +70,7 @@ AGENTS: dict[str, AgentSettings] = {
 }
 LONGEST_FIRST = ("search", "tool", "format", "damaged", "math", "memory", "sort", "code", *AGENTS)
 COLD = ColdSettings()
-TINY_COLD = ColdSettings(steps=2, batch=14, first_look=1, every=1, look=2)
+TINY_COLD = ColdSettings(steps=30, batch=28, learning_rate=5e-3, target=1.1, first_look=30, look=2)
 
 
 def order(names: list[str]) -> list[str]:
@@ -80,7 +80,9 @@ def order(names: list[str]) -> list[str]:
 
 def tiny(settings: AgentSettings) -> AgentSettings:
     """The same on a model of two layers, in a second or two."""
-    short = replace(settings, steps=2, prompts=2, group=4, checkpoints=(1,) if settings.checkpoints else ())
+    short = replace(
+        settings, steps=2, learning_rate=1e-3, prompts=4, group=4, checkpoints=(1,) if settings.checkpoints else ()
+    )
     if settings.damage:
         short = replace(short, damage=replace(settings.damage, every=1, look=2))
     return replace(short, layers=(0, 0)) if settings.layers else short

@@ -100,6 +100,7 @@ class Exam:
             storage = torch.empty(max(sizes), dtype=torch.uint8, device=model.device)
         self._storage = storage
         self._generators: dict[str, Generator] = {}
+        self._inputs: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
 
     def _prepared(self, domain: str) -> list[list[int]]:
         return self._tokens.encode([s.prompt for task in levels_of(domain) for s in self._samples[task]])
@@ -119,17 +120,26 @@ class Exam:
             )
         return self._generators[domain]
 
+    def _blocks(self, domain: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Prompts as the generator takes them, the last block filled up with the first prompts; made once."""
+        if domain not in self._inputs:
+            generator, rows = self._generator(domain), self._rows[domain]
+            size = generator.prompts
+            whole = [*rows, *rows[: -len(rows) % size]]
+            starts = range(0, len(rows), size)
+            device = self._model.device
+            self._inputs[domain] = [filled(whole[i : i + size], generator.room, device) for i in starts]
+        return self._inputs[domain]
+
     def answers(self, domain: str) -> tuple[list[str], list[int]]:
         """Texts and their lengths in tokens, easy ones first."""
-        generator, rows = self._generator(domain), self._rows[domain]
         texts: list[str] = []
         sizes: list[int] = []
-        for start in range(0, len(rows), generator.prompts):
-            block = rows[start : start + generator.prompts]
-            block += rows[: generator.prompts - len(block)]
-            found = self._tokens.decode(generator(*filled(block, generator.room, self._model.device)))
+        for block in self._blocks(domain):
+            found = self._tokens.decode(self._generator(domain)(*block))
             texts, sizes = texts + found[0], sizes + found[1]
-        return texts[: len(rows)], sizes[: len(rows)]
+        count = len(self._rows[domain])
+        return texts[:count], sizes[:count]
 
     def right(self, domains: list[str] | None = None) -> dict[str, np.ndarray]:
         """Which answers are right, bool [prompts], by sub-task."""

@@ -93,10 +93,11 @@ def write_guard(path: Path, model: Model, tokens: Tokens, seed: int, count: int)
     samples = {task: prompts(tokens, task, "check", seed + GUARD_STREAM, count) for task in SUB_TASKS}
     exam, lines = Exam(model, tokens, samples), []
     for domain in DOMAINS:
-        texts, _ = exam.answers(domain)
+        texts, sizes = exam.answers(domain)
+        ends = [ENDING if size <= DOMAINS[domain].length else "" for size in sizes]
         asked = [(task, sample.prompt) for task in levels_of(domain) for sample in samples[task]]
-        for (task, prompt), text in zip(asked, texts, strict=True):
-            lines.append(json.dumps({"prompt": prompt, "response": text + ENDING, "task": task}) + "\n")
+        for (task, prompt), text, end in zip(asked, texts, ends, strict=True):
+            lines.append(json.dumps({"prompt": prompt, "response": text + end, "task": task}) + "\n")
     fresh = path.with_name(f".{path.name}")
     fresh.write_text("".join(lines), encoding="utf-8")
     fresh.replace(path)

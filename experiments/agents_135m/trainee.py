@@ -40,28 +40,28 @@ class Trainee:
         self.weights, self._tokens = weights, tokens
         self.answering = Model(weights)
         self._learning = Model(weights, learns=True)
-        self._master = weights.flat.detach().float()
-        self._gradient = torch.zeros_like(self._master)
-        self._parts = blocks(weights.shape, self._gradient)
+        self._master = weights.flat.detach().float().clone()
+        self.gradient = torch.zeros_like(self._master)
+        self._parts = blocks(weights.shape, self.gradient)
         self._span = span(weights, layers) if layers else (0, len(self._master))
         self._master.requires_grad_()
-        self._master.grad = self._gradient
+        self._master.grad = self.gradient
         fused = weights.flat.is_cuda
         self._adam = torch.optim.AdamW([self._master], lr=0.0, eps=1e-8, weight_decay=0.0, fused=fused)
 
     def step(self, rate: float) -> float:
         """One step of AdamW on what was gathered, its norm cut to 1; returns the norm before."""
         start, stop = self._span
-        self._gradient[:start].zero_()
-        self._gradient[stop:].zero_()
-        norm = float(self._gradient.norm())
+        self.gradient[:start].zero_()
+        self.gradient[stop:].zero_()
+        norm = float(self.gradient.norm())
         if math.isfinite(norm):
-            self._gradient.mul_(1.0 / max(norm, 1.0))
+            self.gradient.mul_(1.0 / max(norm, 1.0))
             self._adam.param_groups[0]["lr"] = rate
             self._adam.step()
             with torch.no_grad():
                 self.weights.flat.copy_(self._master)
-        self._gradient.zero_()
+        self.gradient.zero_()
         return norm
 
     def gather(self, lesson: Lesson, norm: float) -> float:
