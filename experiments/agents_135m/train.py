@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1, help="how many of the visible ones; 0: the processor")
     parser.add_argument("--slots", type=int, default=SLOTS, help="agents at once on one GPU")
     parser.add_argument("--only", help="agents by name, with commas; left out: all")
+    parser.add_argument("--steps", type=int, help="of an agent, at most; for a first look at a machine")
     parser.add_argument("--tiny", action="store_true", help="two steps each, on the processor")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -66,8 +67,9 @@ def train_one(given: argparse.Namespace, name: str, device: str) -> None:
     else:
         from reinforce import train_agent
 
-        settings = AGENTS[name]
-        train_agent(given.work, given.seed, name, device, tiny(settings) if given.tiny else settings)
+        settings = tiny(AGENTS[name]) if given.tiny else AGENTS[name]
+        steps = min(settings.steps, given.steps or settings.steps)
+        train_agent(given.work, given.seed, name, device, replace(settings, steps=steps))
 
 
 @dataclass
@@ -130,6 +132,7 @@ class Training:
         given = self._given
         command = [sys.executable, str(Path(__file__).resolve()), "--work", str(given.work), "--seed", str(given.seed)]
         command += ["--gpus", str(given.gpus), "--child", name, *(["--tiny"] if given.tiny else [])]
+        command += ["--steps", str(given.steps)] if given.steps else []
         with self._out(name).open("ab") as out:
             process = subprocess.Popen(command, env=environment(gpu), stdout=out, stderr=out)
         return Running(name, gpu, process)
