@@ -18,6 +18,7 @@ from journal import write_atomically
 
 SLOTS = 6  # processes at once on one GPU: about 10 GiB each
 TRIES = 2
+LONGEST = 900  # seconds of an agent; a process that hangs must not hold the others up
 
 
 def main() -> None:
@@ -88,7 +89,6 @@ class Training:
     def __init__(self, given: argparse.Namespace):
         self._given, self._folder = given, given.work / f"seed{given.seed}"
         self._gpus = visible(given.gpus) if given.gpus and not given.tiny else [""]
-        self._times: dict[str, Any] = {}
         (self._folder / "logs").mkdir(parents=True, exist_ok=True)
 
     def run(self, names: list[str]) -> list[str]:
@@ -117,6 +117,9 @@ class Training:
                 while waiting and free:
                     running.append(self._start(waiting.pop(0), free.pop(0)))
                 time.sleep(0.2)
+                for one in running:
+                    if time.time() - one.started > LONGEST:
+                        one.process.kill()
                 for one in [one for one in running if one.process.poll() is not None]:
                     running.remove(one)
                     free.insert(0, one.slot)
@@ -125,7 +128,9 @@ class Training:
             for one in running:
                 one.process.kill()
         wall = time.time() - started
-        self._write_time(stage, {"wall_seconds": wall, "gpus": len(gpus), "gpu_seconds": wall * len(gpus)})
+        before = read_times(self._folder / "times.json").get(stage, {}).get("gpu_seconds", 0.0)
+        spent = before + wall * len(gpus)  # second tries count
+        self._write_time(stage, {"wall_seconds": wall, "gpus": len(gpus), "gpu_seconds": spent})
         print(f"seed {self._given.seed} {stage}: {wall:.0f} s on {len(gpus)} GPUs", flush=True)
 
     def _start(self, name: str, gpu: str) -> Running:
@@ -149,8 +154,7 @@ class Training:
 
     def _write_time(self, key: str, value: dict[str, Any]) -> None:
         path = self._folder / "times.json"
-        self._times = (read_times(path)) | {key: value}
-        write_atomically(path, self._times)
+        write_atomically(path, read_times(path) | {key: value})
 
 
 def read_times(path: Path) -> dict[str, Any]:
