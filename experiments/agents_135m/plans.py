@@ -1,4 +1,4 @@
-"""What is scored, in which order: a function of what has been scored already, so that a run that was stopped goes on."""
+"""What is scored, in which order: a function of what was scored already, so that a run that was stopped goes on."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import time
@@ -71,10 +72,8 @@ class Worker:
     def give(self, job: Any) -> None:
         """A job to a process that has none."""
         self.job, self._started = job, time.monotonic()
-        try:
+        with contextlib.suppress(OSError):  # it has died; `finished` tells
             self._ours.send(job)
-        except OSError:
-            pass  # it has died; `finished` tells
 
     @property
     def late(self) -> bool:
@@ -126,12 +125,13 @@ def collect(workers: Sequence[Worker], seconds: float) -> list[Done]:
 
 def _serve(pipe: connection.Connection[Any, Any], begin: Callable[..., Callable[[Any], Any]], given: Any) -> None:
     """Do what comes through the pipe until it closes."""
-    work = None
+    work: Callable[[Any], Any] | None = None
     while True:
         try:
             job = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             return
+        answer: tuple[Any, str | None]
         try:
             work = work or begin(*given)
             answer = work(job), None

@@ -32,8 +32,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Family:
-    """What is tuned on dev: one number, a coarse grid first, then finer around its best, and further where that lies at
-    the edge."""
+    """What is tuned on dev: one number, on a coarse grid first, then finer around its best, further at an edge."""
 
     name: str
     make: Callable[[float], Method] = field(hash=False)
@@ -68,6 +67,7 @@ def around(name: str, then: Method | str, **settings: Any) -> Method:
 
 
 TA, TIES, RAM, AUTO = {"name": "task_arithmetic"}, {"name": "ties"}, {"name": "ram"}, {"name": "ram_plus_auto"}
+CRUMBS = {"name": "breadcrumbs_ties", "gamma": 0.0}
 WUDI, WUDI_AUTO = {"name": "wudi", "solver": "exact"}, {"name": "wudi_auto"}
 
 
@@ -87,9 +87,7 @@ TUNED: dict[str, Family] = {
         Family("TIES", partial(scaled, TIES, "scale"), (1.0, 1.5, 2.0), 0.25, 0.5, 3.0),
         Family("DARE", dare, (0.6, 0.8, 1.0, 1.2), 0.1, 0.2, 1.8),
         Family("RAM+", partial(scaled, {"name": "ram_plus"}, "rescale"), (0.1, 0.4, 0.7), 0.15, 0.0, 1.6),
-        Family(
-            "Breadcrumbs", partial(scaled, {"name": "breadcrumbs_ties", "gamma": 0.0}, "density"), (0.3, 0.9), 0.3, 0.05, 1.0
-        ),
+        Family("Breadcrumbs", partial(scaled, CRUMBS, "density"), (0.3, 0.9), 0.3, 0.05, 1.0),
         Family("DELLA", partial(scaled, {"name": "della"}, "density"), (0.4, 0.6, 0.8), 0.1, 0.2, 0.8),
         Family("SCE", partial(scaled, {"name": "sce"}, "scale"), (1.0, 1.5, 2.0), 0.25, 0.5, 3.0),
     )
@@ -171,9 +169,7 @@ def remedies(damaged: str) -> list[Rule]:
         replace(plain, label=f"wudi_auto, damaged x {weight:g}", weights={damaged: weight}) for weight in (0.5, 0.25)
     ]
     skipped = [
-        replace(
-            plain, label=f"wudi_auto, damaged {name}", rules=tuple({"tensors": g, "skip": damaged} for g in globs)
-        )
+        replace(plain, label=f"wudi_auto, damaged {name}", rules=tuple({"tensors": g, "skip": damaged} for g in globs))
         for name, globs in skips.items()
     ]
     return [replace(plain, label="wudi_auto, damaged left out", left_out=(damaged,)), *weighed, *skipped]

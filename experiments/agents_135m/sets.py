@@ -22,7 +22,7 @@ SETS: dict[str, tuple[str, ...]] = {
     "E2": ("tool", "memory"),
     "F2": ("search", "format"),
 }
-"""By name, the ones that must not be lacking first. E: even; U, W: some stopped early; S, X: sparse; F: long prompts and
+"""By name, those first that must not be lacking. E: even; U, W: some stopped early; S, X: sparse; F: long prompts and
 formats; H: with an agent that has lost a skill of the base."""
 
 DAMAGED = "damaged"

@@ -27,9 +27,10 @@ from pool import Done, Worker, collect
 from saved import RESULTS, Saved
 from sets import domains_of, domains_of_model
 from train import visible
+from warm import keep_loops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 COUNTS = {"dev": 256, "test": 512}
 TINY_COUNTS = {"dev": 4, "test": 6}
@@ -50,15 +51,14 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--tiny", action="store_true", help="two sets and few rules, on the processor")
     given = parser.parse_args()
+    keep_loops(given.work)
     folder = given.work / f"seed{given.seed}"
     advice = read_advice(folder)
     registered = json.loads(REGISTERED.read_text())
     if given.plan == "confirm" and given.seed not in registered["confirmation_seeds"]:
         raise SystemExit(f"--seed {given.seed}: {REGISTERED.name} has other seeds that confirm")
     plan = select_plan(advice) if given.plan == "select" else confirm_plan(advice, registered)
-    saved = Saved(
-        given.results / f"seed{given.seed}.json", folder, given.seed, TINY_COUNTS if given.tiny else COUNTS
-    )
+    saved = Saved(given.results / f"seed{given.seed}.json", folder, given.seed, TINY_COUNTS if given.tiny else COUNTS)
     with scratch_folder(given.work) as scratch:
         Sweep(given, tiny_plan(advice) if given.tiny else plan, saved, scratch).run()
 
@@ -71,7 +71,7 @@ def read_advice(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def scratch_folder(work: Path) -> Iterator[Path]:
-    """For merged checkpoints: in memory where there is room for them, else in the working folder; deleted at the end."""
+    """For merged checkpoints: in memory where there is room, else in the working folder; deleted at the end."""
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > (WAITING + 16) * 600_000_000
     with tempfile.TemporaryDirectory(dir=memory if roomy else work, prefix="merged-", ignore_cleanup_errors=True) as at:
@@ -177,11 +177,13 @@ class Sweep:
 
     def _failed(self, job: Merging | Scoring, error: str) -> None:
         """Once more, then it is given up and noted."""
-        name = job.merge.key if job.merge else job.name
+        name = job.merge.key if isinstance(job, Merging) else job.name
         self._tries[name] = self._tries.get(name, 0) + 1
         print(f"FAILED {name}: {error}", flush=True)
-        if isinstance(job, Merging) or job.merge:
-            shutil.rmtree(job.out if isinstance(job, Merging) else job.folder, ignore_errors=True)
+        if isinstance(job, Merging):
+            shutil.rmtree(job.out, ignore_errors=True)
+        elif job.merge:
+            shutil.rmtree(job.folder, ignore_errors=True)
         elif self._tries[name] < TRIES:
             heapq.heappush(self._ready, ((0, 0), next(self._order), job))
         if self._tries[name] >= TRIES:
@@ -224,8 +226,10 @@ def described(merge: Merge) -> dict[str, Any]:
 
 
 def workers_of(given: argparse.Namespace) -> tuple[list[Worker], list[Worker]]:
-    """Those that merge and those that score: on every GPU one that merges and some that score, the rest of the
-    processors merge in processes of a few threads each."""
+    """Those that merge and those that score.
+
+    On every GPU one merges and some score; the rest of the processors merge in processes of a few threads each.
+    """
     folder, cores = given.work / f"seed{given.seed}", len(os.sched_getaffinity(0))
     gpus = visible(given.gpus) if given.gpus and not given.tiny else []
     scorers = given.scorers * len(gpus) or 1
