@@ -131,20 +131,27 @@ def select_plan(advice: Mapping[str, Any]) -> Plan:
 
 
 def confirm_plan(advice: Mapping[str, Any], registered: Mapping[str, Any]) -> Plan:
-    """A seed that confirms: what was registered against baselines that are tuned on its dev."""
+    """A seed that confirms: what was registered against baselines that are tuned on its dev.
+
+    Baselines are tuned on the sets without a damaged agent; what is not registered comes last.
+    """
+    healthy = [name for name in registered["sets"] if name not in HARM]
+    harm = [name for name in registered["sets"] if name in HARM]
     first = [registered["recommended"], "mean"]
-    rivals = [label for label in registered["rivals"] if label not in first]
-    family = [label for label in ("RAM", "RAM+", "RAM+ auto", "TIES", "TA 1.0") if label not in {*first, *rivals}]
+    family = [label for label in ("RAM", "RAM+", "RAM+ auto") if label not in first]
+    rivals = [label for label in registered["rivals"] if label not in {*first, *family}]
+    told = harm_merges(TEST, 2, advice, harm)
+    told = [merge for merge in told if merge.rule.label in {"wudi_auto, advised", *registered["remedies"]}]
     fixed = [
-        *many(first, SETS, TEST, 1),
-        *harm_merges(TEST, 2, advice),
-        *many(family, SETS, TEST, 3),
-        *many(rivals, SETS, TEST, 4),
-        *many(NEAREST, MAIN_SETS, TEST, 5, "nearest"),
+        *many(first, healthy, TEST, 1),
+        *many([*first, "RAM", "RAM+", "TIES", "TA 1.0"], harm, TEST, 2),
+        *told,
+        *many(family, healthy, TEST, 3),
+        *many(rivals, healthy, TEST, 4),
+        *many(NEAREST, SOME_SETS, TEST, 5, "nearest"),
         *many(FLOATS, SOME_SETS, TEST, 6, "float32"),
     ]
-    families = [(1, name, list(SETS)) for name in registered["tuned"]]
-    return Plan(fixed, [*families, (5, "DARE", SOME_SETS), (5, "RAM+", SOME_SETS)], MODELS, BOTH)
+    return Plan(fixed, [(1, name, healthy) for name in registered["tuned"]], MODELS, TEST)
 
 
 def tiny_plan(advice: Mapping[str, Any]) -> Plan:

@@ -62,9 +62,11 @@ def domains_of(name: str) -> list[str]:
     return [domain for domain in DOMAINS if domain in own]
 
 
-def domains_of_model(agent: str) -> list[str]:
-    """What base or an agent is scored on: early and sparse ones on their own domain."""
-    return list(DOMAINS) if agent in {"base", DAMAGED, *DOMAINS} else [domain_of(agent)]
+def domains_of_model(agent: str, *, all_of_them: bool) -> list[str]:
+    """What base or an agent is scored on: base and damaged on everything, others on their own domain; on the seed
+    that selects, the seven on everything too."""
+    wide = {"base", DAMAGED, *(DOMAINS if all_of_them else ())}
+    return list(DOMAINS) if agent in wide else [domain_of(agent)]
 
 
 MODELS = ("base", *dict.fromkeys(agent for agents in SETS.values() for agent in agents))

@@ -117,7 +117,8 @@ class Sweep:
                 self._saved.fail(name, "there is no such checkpoint")
             elif lacking:
                 tier = 0 if name == "base" else 1
-                job = Scoring(name, path, lacking, tuple(domains_of_model(name)))
+                domains = domains_of_model(name, all_of_them=self._about["plan"] == "select")
+                job = Scoring(name, path, lacking, tuple(domains))
                 heapq.heappush(self._ready, ((tier, 10 * place), next(self._order), job))
 
     def _give(self) -> bool:
