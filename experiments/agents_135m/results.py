@@ -1,7 +1,7 @@
 """Read what sweep.py saved and compute scores, paired errors and choices from it. Draws nothing.
 
-Scores are in % of right answers, means over sub-tasks; a difference is of the same prompts, and its error is that of the
-mean of the paired differences. Of several seeds: the mean of their values, with the errors of their prompts.
+Scores are in % of right answers, means over sub-tasks; a difference is of the same prompts, and its error is that of
+the mean of the paired differences. Of several seeds: the mean of their values, with the errors of their prompts.
 """
 
 from __future__ import annotations
