@@ -59,6 +59,7 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
     main = [rule, *registered["rivals"], *tables.CONTRASTS]
     return {
         "verdict_table": tables.verdict_table(found),
+        "seen": registered["seen"],
         "gap_table": tables.gap_table(these, main, tuned),
         "short_table": tables.short_table(these, [rule, *registered["rivals"], "RAM+ auto", "RAM+", "RAM"], tuned),
         "strong_table": tables.gap_table(these, main, tuned, strong=True),

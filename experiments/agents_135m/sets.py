@@ -63,8 +63,10 @@ def domains_of(name: str) -> list[str]:
 
 
 def domains_of_model(agent: str, *, all_of_them: bool) -> list[str]:
-    """What base or an agent is scored on: base and damaged on everything, others on their own domain; on the seed
-    that selects, the seven on everything too."""
+    """What base or an agent is scored on.
+
+    Base and damaged on everything, others on their own domain; on the seed that selects, the seven on everything, too.
+    """
     wide = {"base", DAMAGED, *(DOMAINS if all_of_them else ())}
     return list(DOMAINS) if agent in wide else [domain_of(agent)]
 

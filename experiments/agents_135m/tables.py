@@ -10,7 +10,7 @@ from hypotheses import Verdict, paired
 from plans import FLOATS, NEAREST, key
 from results import Seed, Value, average, over
 from rules import RULES
-from sets import ABOUT, DAMAGED, HARM, HEALTHY, MODELS, SETS, domain_of, domains_of
+from sets import ABOUT, DAMAGED, HEALTHY, MODELS, SETS, domain_of, domains_of
 from tasks import DOMAINS
 
 if TYPE_CHECKING:
@@ -33,8 +33,13 @@ def shown(value: Value | None, *, signed: bool = False) -> str:
 
 def verdict_table(found: Sequence[Verdict]) -> str:
     """What was said before, and what came of it."""
-    rows = [[f"**{one.word}**", one.says, one.worst + missing(one)] for one in found]
-    return markdown(["", "said before", "the case that decides"], rows).replace("---:", "---")
+    rows = [[f"**{one.word}**", one.text, counted(one), one.worst + missing(one)] for one in found]
+    return markdown(["", "said before", "cases against it", "the case that decides"], rows).replace("---:", "---")
+
+
+def counted(verdict: Verdict) -> str:
+    """How many cases speak against it."""
+    return f"{verdict.against} of {verdict.cases - len(verdict.lacking)}"
 
 
 def missing(verdict: Verdict) -> str:
@@ -43,17 +48,19 @@ def missing(verdict: Verdict) -> str:
 
 
 def gap_table(seeds: Sequence[Seed], labels: Sequence[str], families: Sequence[str], *, strong: bool = False) -> str:
-    """Each rule against the tuned baseline on every set, mean of the seeds, in the order of the mean."""
+    """Each rule against the tuned baseline on every healthy set, mean of the seeds, in the order of the mean."""
     rows = []
     for label in dict.fromkeys(labels):
         gaps = [
-            over(seeds, partial(Seed.gap, label=label, families=families, name=name, strong=strong)) for name in SETS
+            over(seeds, partial(Seed.gap, label=label, families=families, name=name, strong=strong)) for name in HEALTHY
         ]
         if any(gaps):
             rows.append((label, gaps))
     order = sorted(rows, key=lambda row: -mean_of(row[1]))
-    head = ["rule", *(ABOUT[name] for name in SETS), "mean", "worst"]
-    level = [shown(over(seeds, partial(baseline_score, families=families, name=name, strong=strong))) for name in SETS]
+    head = ["rule", *(ABOUT[name] for name in HEALTHY), "mean", "worst"]
+    level = [
+        shown(over(seeds, partial(baseline_score, families=families, name=name, strong=strong))) for name in HEALTHY
+    ]
     return markdown(head, [["*tuned baseline*", *level, "", ""], *(gap_row(label, gaps) for label, gaps in order)])
 
 
@@ -156,7 +163,7 @@ def rounding(seeds: Sequence[Seed], label: str, output: str) -> Value | None:
     gaps = []
     for name in SETS:
         other, mine = key(label, name), key(label, name, output)
-        gaps += [gap for seed in seeds if (gap := paired(mine, other, domains_of(name))(seed))]
+        gaps += [gap for seed in seeds if (gap := paired(seed, mine, other, domains_of(name)))]
     return average(gaps) if gaps else None
 
 
@@ -180,10 +187,8 @@ def agents_table(seeds: Sequence[Seed]) -> str:
         for name in MODELS[1:]:
             if seed.has(name):
                 own, change = [domain_of(name)], seed.data["models"][name]["change"]
-                cells = [seed.mean("base", own), seed.mean(name, own)]
-                rows.append(
-                    [f"{name}, seed {seed.number}", f"{change['density']:.1%}", f"{change['norm']:.2f}", *cells]
-                )
+                facts = [f"{change['density']:.1%}", f"{change['norm']:.2f}"]
+                rows.append([f"{name}, seed {seed.number}", *facts, seed.mean("base", own), seed.mean(name, own)])
     return markdown(["agent", "density", "norm of its change", "base on its domain", "itself"], rows)
 
 

@@ -1,4 +1,4 @@
-"""The sweep of experiments/agents_135m: what it plans, what it does when things fail, and what is made of its results."""
+"""The sweep of experiments/agents_135m: what it plans, what it does when things fail, what is made of its results."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def made_up(experiment: Any, plan: Any, seed: int) -> dict[str, Any]:
         return {task: base64.b64encode(one.tobytes()).decode() for task, one in draw.items()}
 
     models = {
-        name: {s: bits(name, sets.domains_of_model(name), s) for s in COUNT} | {"change": {"density": 0.2, "norm": 1.0}}
+        name: {s: bits(name, sets.domains_of_model(name, all_of_them=True), s) for s in COUNT}
+        | {"change": {"density": 0.2, "norm": 1.0}}
         for name in plan.models
     }
     merges: dict[str, dict[str, Any]] = {}
@@ -101,7 +102,8 @@ def made_up(experiment: Any, plan: Any, seed: int) -> dict[str, Any]:
             if "dev" in own:
                 means[merge.key] = experiment("saved").mean_of(own["dev"], COUNT["dev"])
     run = {"plan": "select", "wall_seconds": 1.0, "gpu_seconds": 2.0, "scored": len(merges)}
-    beside = {"runs": [run], "training": {}, "failed": {}, "lacking": []}
+    harm = {"rows": [{"agent": "damaged", "harmed": True}, {"agent": "tool", "harmed": False}]}
+    beside = {"runs": [run], "training": {"harm": harm}, "failed": {}, "lacking": []}
     return {"seed": seed, "count": COUNT, "models": models, "merges": merges, **beside}
 
 
@@ -110,7 +112,7 @@ def test_a_plan_ends_and_tests_what_dev_chose(experiment: Any, scored: dict[int,
     for data in scored.values():
         seed = results.Seed(data)
         assert len(data["merges"]) < 900
-        for name in experiment("sets").SETS:
+        for name in experiment("sets").HEALTHY:
             assert all(seed.chosen(family, name) for family in ("TA", "TIES"))
 
 
@@ -129,16 +131,26 @@ def test_what_was_registered_is_held_against_the_scores(experiment: Any, scored:
     hypotheses, results = experiment("hypotheses"), experiment("results")
     registered = hypotheses.read_registered()
 
-    def judged(*numbers: int) -> dict[str, str]:
+    def judged(*numbers: int, **other: Any) -> dict[str, str]:
         seeds = [results.Seed(scored[number]) for number in numbers]
-        return {one.name: one.word for one in hypotheses.verdicts(seeds, registered)}
+        return {one.name: one.word for one in hypotheses.verdicts(seeds, {**registered, **other})}
 
-    assert judged(1, 2, 3)["level"] == judged(1, 2, 3)["ahead"] == judged(1, 2, 3)["unharmed"] == "holds"
+    found = judged(1, 2, 3)
+    assert {"every set", "average", "guard accuses", "every domain, seven agents"} <= {
+        name for name, word in found.items() if word == "holds"
+    }
     assert set(judged(1).values()) == {"open"}
-    assert judged(1, 2)["level"] == "open"
-    worse = {**registered, "recommended": "mean"}
-    found = hypotheses.verdicts([results.Seed(scored[number]) for number in (2, 3)], worse)
-    assert {one.name: one.word for one in found}["level"] == "fails"
+    assert judged(1, 2)["every set"] == "open"
+    assert judged(2, 3, recommended="mean")["every set"] == judged(2, recommended="mean")["average"] == "fails"
+
+
+def test_a_guard_that_accuses_another_fails(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
+    hypotheses, results = experiment("hypotheses"), experiment("results")
+    wrong = {"harm": {"rows": [{"agent": name, "harmed": True} for name in ("damaged", "tool")]}}
+    seeds = [results.Seed({**scored[2], "training": wrong}), results.Seed(scored[3])]
+    found = {one.name: one for one in hypotheses.verdicts(seeds, hypotheses.read_registered())}
+    assert found["guard accuses"].word == "fails"
+    assert found["guard accuses"].worst.startswith("seed 2, damaged, tool")
 
 
 def test_a_score_that_lacks_leaves_a_hypothesis_open(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
@@ -146,7 +158,7 @@ def test_a_score_that_lacks_leaves_a_hypothesis_open(experiment: Any, scored: di
     merges = {name: merge for name, merge in scored[2]["merges"].items() if name != "wudi_auto | E5 | stochastic"}
     seeds = [results.Seed({**scored[2], "merges": merges}), results.Seed(scored[3])]
     found = {one.name: one for one in hypotheses.verdicts(seeds, hypotheses.read_registered())}
-    assert (found["level"].word, found["level"].lacking) == ("open", ("five",))
+    assert (found["every set"].word, found["every set"].lacking) == ("open", ("five, seed 2",))
 
 
 def test_the_pages_say_everything_that_their_texts_name(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
