@@ -88,6 +88,7 @@ class Worker:
             try:
                 value, error = self._ours.recv()
             except (EOFError, OSError):
+                self._process.join(5)  # for its exit code
                 return self._again("the process ended")
             self._jobs, self.job = self._jobs + 1, None
             return Done(self, job, value, error)

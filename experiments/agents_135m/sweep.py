@@ -51,7 +51,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--tiny", action="store_true", help="two sets and few rules, on the processor")
     given = parser.parse_args()
-    keep_loops(given.work)
+    if not given.tiny:
+        keep_loops(given.work)
     folder = given.work / f"seed{given.seed}"
     advice = read_advice(folder)
     registered = json.loads(REGISTERED.read_text())
