@@ -62,7 +62,7 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         "seen": registered["seen"],
         "gap_table": tables.gap_table(these, main, tuned),
         "short_table": tables.short_table(these, [rule, *registered["rivals"], "RAM+ auto", "RAM+", "RAM"], tuned),
-        "strong_table": tables.gap_table(these, main, tuned, strong=True),
+        "dev_table": tables.gap_table(these, main, tuned, strong=False),
         "selection_table": tables.selection_table(choosing, tuned),
         "chosen_gap_table": tables.gap_table(choosing, list(RULES), tuned),
         "tuned_table": tables.tuned_table(seeds, tuned),

@@ -100,9 +100,17 @@ class Seed:
         return max(there, key=lambda one: self.mean(one, domains_of(name)).mean) if len(there) == len(keys) else None
 
     def gap(
-        self, label: str, families: Sequence[str], name: str, output: str = "stochastic", *, strong: bool = False
+        self, label: str, families: Sequence[str], name: str, output: str = "stochastic", *, strong: bool = True
     ) -> Value | None:
-        """A rule less the tuned baseline of a set, on test; none where either lacks."""
+        """A rule less the tuned baseline of a set, on test; none where either lacks.
+
+        Args:
+            label: of the rule.
+            families: each tuned on dev.
+            name: of the set.
+            output: how the rule's merge is stored; the baselines are rounded stochastically.
+            strong: against the better family on test, which is harder; else against the better one on dev.
+        """
         rule = key(label, name, output)
         against = self.strongest(families, name) if strong else self.baseline(families, name)
         return self.mean(rule, domains_of(name), against=against) if against and self.has(rule) else None

@@ -47,7 +47,7 @@ def missing(verdict: Verdict) -> str:
     return f" ({len(verdict.lacking)} cases not scored)" if verdict.lacking else ""
 
 
-def gap_table(seeds: Sequence[Seed], labels: Sequence[str], families: Sequence[str], *, strong: bool = False) -> str:
+def gap_table(seeds: Sequence[Seed], labels: Sequence[str], families: Sequence[str], *, strong: bool = True) -> str:
     """Each rule against the tuned baseline on every healthy set, mean of the seeds, in the order of the mean."""
     rows = []
     for label in dict.fromkeys(labels):
@@ -76,7 +76,7 @@ def mean_of(gaps: Sequence[Value | None]) -> float:
     return sum(there) / len(there)
 
 
-def baseline_score(seed: Seed, families: Sequence[str], name: str, *, strong: bool = False) -> Value | None:
+def baseline_score(seed: Seed, families: Sequence[str], name: str, *, strong: bool = True) -> Value | None:
     """The tuned baseline itself, on test."""
     found = seed.strongest(families, name) if strong else seed.baseline(families, name)
     return seed.mean(found, domains_of(name)) if found else None
