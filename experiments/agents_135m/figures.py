@@ -42,6 +42,8 @@ def draw_all(seeds: Sequence[Seed], registered: dict[str, Any], folder: Path) ->
     }
     for name, make in draw.items():
         figure = make()
+        if name != "rewards":
+            figure.suptitle("mean of " * (len(these) > 1) + ", ".join(f"seed {seed.number}" for seed in these))
         figure.tight_layout()
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)
