@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import tables
-from hypotheses import confirming, read_registered, verdicts
+from hypotheses import ADVISED, confirming, paired, read_registered, verdicts
+from plans import key
 from results import RESULTS, Seed, Value, average, over, read_seeds
 from rules import RULES
-from sets import ABOUT, HARM, HEALTHY
+from sets import ABOUT, DAMAGED, HARM, HEALTHY
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
@@ -61,7 +62,7 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         "verdict_table": tables.verdict_table(found),
         "seen": registered["seen"],
         "gap_table": tables.gap_table(these, main, tuned),
-        "short_table": tables.short_table(these, [rule, *registered["rivals"], "RAM+ auto", "RAM+", "RAM"], tuned),
+        "short_table": tables.short_table(these, main, tuned),
         "dev_table": tables.gap_table(these, main, tuned, strong=False),
         "selection_table": tables.selection_table(choosing, tuned),
         "chosen_gap_table": tables.gap_table(choosing, list(RULES), tuned),
@@ -80,6 +81,7 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         "confirmation_seeds": " and ".join(map(str, registered["confirmation_seeds"])),
         "selection_seeds": " and ".join(map(str, registered["selection_seeds"])),
         **numbers(these, rule, tuned),
+        **harm_numbers(these),
     }
 
 
@@ -99,6 +101,21 @@ def numbers(seeds: list[Seed], rule: str, tuned: list[str]) -> dict[str, str]:
         "gap_sets": f"{len(there)} of {len(HEALTHY)}",
         "worst_single": f"{lowest.signed} ({ABOUT[at]}, seed {seed.number})",
     }
+
+
+def harm_numbers(seeds: list[Seed]) -> dict[str, str]:
+    """What sentences say of the domain that broke where no agent knows it: points above the base, sets H3 and H4."""
+    rules = {"advised": ADVISED, "left_out": "wudi_auto, damaged left out", "plain": "wudi_auto"}
+    found = {}
+    for word, label in rules.items():
+        cases = [
+            paired(seed, key(label, name), "base", [seed.data["training"].get(DAMAGED, {}).get("broken") or "sort"])
+            for seed in seeds
+            for name in ("H3", "H4")
+        ]
+        there = [one for one in cases if one]
+        found[f"lost_{word}"] = average(there).signed if there else "(not scored)"
+    return found
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def gap_table(seeds: Sequence[Seed], labels: Sequence[str], families: Sequence[s
         ]
         if any(gaps):
             rows.append((label, gaps))
-    order = sorted(rows, key=lambda row: -mean_of(row[1]))
+    order = sorted(rows, key=lambda row: (row[1].count(None), -mean_of(row[1])))
     head = ["rule", *(ABOUT[name] for name in HEALTHY), "mean", "worst"]
     level = [
         shown(over(seeds, partial(baseline_score, families=families, name=name, strong=strong))) for name in HEALTHY
@@ -65,9 +65,10 @@ def gap_table(seeds: Sequence[Seed], labels: Sequence[str], families: Sequence[s
 
 
 def gap_row(label: str, gaps: Sequence[Value | None]) -> list[str]:
-    """Its cells, mean and worst."""
+    """Its cells, mean and worst; these are left empty where a set lacks, as they could not be compared."""
     there = [gap.mean for gap in gaps if gap]
-    return [label, *(shown(gap, signed=True) for gap in gaps), f"{mean_of(gaps):+.1f}", f"{min(there):+.1f}"]
+    ends = [f"{mean_of(gaps):+.1f}", f"{min(there):+.1f}"] if len(there) == len(gaps) else ["", ""]
+    return [label, *(shown(gap, signed=True) for gap in gaps), *ends]
 
 
 def mean_of(gaps: Sequence[Value | None]) -> float:
@@ -83,17 +84,17 @@ def baseline_score(seed: Seed, families: Sequence[str], name: str, *, strong: bo
 
 
 def short_table(seeds: Sequence[Seed], labels: Sequence[str], families: Sequence[str]) -> str:
-    """Mean and worst over the healthy sets, without the sets."""
+    """Mean and worst over the healthy sets, of the rules that were scored on all of them."""
     rows = []
     for label in dict.fromkeys(labels):
         gaps = {name: over(seeds, partial(Seed.gap, label=label, families=families, name=name)) for name in HEALTHY}
         there = {name: gap for name, gap in gaps.items() if gap}
-        if there:
+        if len(there) == len(gaps):
             low = min(there, key=lambda name: there[name].mean)
             mean = average(list(there.values()))
-            rows.append((mean.mean, [label, mean.signed, f"{there[low].signed} ({ABOUT[low]})", len(there)]))
+            rows.append((mean.mean, [label, mean.signed, f"{there[low].signed} ({ABOUT[low]})"]))
     rows.sort(key=lambda row: -row[0])
-    return markdown(["rule", "mean", "worst set", "sets"], [cells for _, cells in rows])
+    return markdown(["rule", "mean", "worst set"], [cells for _, cells in rows])
 
 
 def tuned_table(seeds: Sequence[Seed], families: Sequence[str]) -> str:
@@ -155,7 +156,8 @@ def rounding_table(seeds: Sequence[Seed]) -> str:
         cells = [shown(rounding(seeds, label, output), signed=True) for output in ("nearest", "float32")]
         rows.append([label, *cells, survived(seeds, label)])
     head = ["rule", "nearest", "float32", "nearest: scaled unique elements that stay scaled"]
-    return markdown(head, [row for row in rows if any(row[1:3])])
+    there = [row for row in rows if any(row[1:3])]
+    return markdown(head, there) if there else "Not scored at this scale: time was up before."
 
 
 def rounding(seeds: Sequence[Seed], label: str, output: str) -> Value | None:
@@ -226,15 +228,14 @@ def seconds(found: dict[str, Any]) -> list[str]:
 
 
 def merge_time_table(seeds: Sequence[Seed]) -> str:
-    """Median seconds of a merge by rule, with the set of five, and where."""
+    """Median seconds of a merge by rule, over sets and seeds, and where."""
     rows = []
     for label in RULES:
-        found = [seed.data["merges"].get(key(label, "E5"), {}) for seed in seeds]
-        times = sorted(entry["merge_seconds"] for entry in found if "merge_seconds" in entry)
+        found = [e for seed in seeds for e in seed.data["merges"].values() if e["label"] == label]
+        times = sorted(entry["merge_seconds"] for entry in found)
         if times:
-            place = next(entry["merged_on"] for entry in found if "merged_on" in entry)
-            rows.append([label, f"{times[len(times) // 2]:.1f}", place])
-    return markdown(["rule", "seconds", "on"], rows)
+            rows.append([label, len(times), f"{times[len(times) // 2]:.1f}", found[0]["merged_on"]])
+    return markdown(["rule", "merges", "seconds", "on"], rows)
 
 
 def failure_table(seeds: Sequence[Seed]) -> str:
@@ -242,6 +243,10 @@ def failure_table(seeds: Sequence[Seed]) -> str:
     rows = []
     for seed in seeds:
         rows += [[f"seed {seed.number}", name, error.splitlines()[0]] for name, error in seed.data["failed"].items()]
+        if not seed.data["runs"]:
+            rows.append(
+                [f"seed {seed.number}", "the end of its run", "cut off: its time and what lacks were not noted"]
+            )
         if seed.data["lacking"]:
             rows.append([f"seed {seed.number}", f"{len(seed.data['lacking'])} merges", "not scored: time was up"])
     return markdown(["", "what", "why"], rows).replace("---:", "---") if rows else "Nothing lacks."
