@@ -98,7 +98,7 @@ def retention(seeds: Sequence[Seed]) -> Any:
                 for k, e in seed.data["merges"].items()
                 if e["set"] == name and "test" in e
             ]
-            for whole, colour, label in ((False, "#3b6ea5", "element by element"), (True, "#c44e52", "WUDI")):
+            for whole, colour, label in ((False, "#3b6ea5", "others"), (True, "#c44e52", "WUDI")):
                 chosen = [(x, y) for x, y, wudi in points if wudi == whole]
                 xs, ys = [x for x, _ in chosen], [y for _, y in chosen]
                 axis.scatter(xs, ys, marker=mark, color=colour, label=f"{label}, seed {seed.number}")
