@@ -54,7 +54,8 @@ def asked(folder: Path) -> Path:
     """The prompts as the guard reads them: a domain is a skill."""
     records = [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()]
     lines = [
-        json.dumps({"prompt": r["prompt"], "response": r["response"], "skill": r["task"].split("/")[0]}) for r in records
+        json.dumps({"prompt": r["prompt"], "response": r["response"], "skill": r["task"].split("/")[0]})
+        for r in records
     ]
     path = folder / "guard.jsonl"
     path.write_text("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""Advice recommends what won in docs/evidence-tiny.md: the page, its data, the table in the code and the texts agree."""
+"""Advice recommends what won on docs/evidence-tiny.md: page, data, the table in the code and the texts agree."""
 
 from __future__ import annotations
 
