@@ -1,4 +1,4 @@
-"""The figures of docs/evidence.md. Computes nothing but means."""
+"""The figures of docs/evidence-tiny.md. Computes nothing but means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One factor for the model against one per matrix, on the shipped agents in float32: a table of docs/evidence.md.
+"""One factor for the model against one per matrix, on the shipped agents in float32: a table of docs/evidence-tiny.md.
 
 python experiments/tiny_agents/per_matrix.py
 """

@@ -1,4 +1,4 @@
-"""Write docs/evidence.md and docs/figures/evidence from results/*.json and findings.md.
+"""Write docs/evidence-tiny.md and docs/figures/evidence from results/*.json and findings.md.
 
 python experiments/tiny_agents/report.py
 """
@@ -20,7 +20,7 @@ def main() -> None:
     from figures import draw_all
 
     draw_all(results(), DOCS / "figures" / "evidence")
-    (DOCS / "evidence.md").write_text(text())
+    (DOCS / "evidence-tiny.md").write_text(text())
 
 
 def results() -> list[Seed]:

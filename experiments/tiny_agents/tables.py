@@ -1,4 +1,4 @@
-"""The tables of docs/evidence.md as Markdown. Computes nothing but means and errors."""
+"""The tables of docs/evidence-tiny.md as Markdown. Computes nothing but means and errors."""
 
 from __future__ import annotations
 

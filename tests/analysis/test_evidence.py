@@ -1,4 +1,4 @@
-"""Advice recommends what won in docs/evidence.md: the page, its data, the table in the code and the texts agree."""
+"""Advice recommends what won on docs/evidence-tiny.md: page, data, the table in the code and the texts agree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "evidence-tiny.md").read_text(encoding="utf-8")
 WON = [tried for tried in TRIED if tried.won]
 
 

@@ -1,17 +1,44 @@
-"""The page of evidence is what its text and the saved results make of it."""
+"""The pages of evidence are what their texts and the saved results make of them."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MADE = "from report import text; print(text(), end='')"
+TINY = "from report import text; print(text(), end='')"
+LARGER = """
+import json
+from hypotheses import read_registered
+from report import pages
+from results import read_seeds
+print(json.dumps(pages(read_seeds(), read_registered())))
+"""
 
 
-def test_the_page_of_evidence_is_made_from_its_text_and_the_results() -> None:
-    made = subprocess.run(
-        [sys.executable, "-c", MADE], cwd=ROOT / "experiments/tiny_agents", capture_output=True, text=True, check=True
+def made(program: str, folder: str) -> str:
+    """What a script beside the experiment's modules prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT / "experiments" / folder, capture_output=True, text=True, check=True
     )
-    assert made.stdout == (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
+    return done.stdout
+
+
+def test_the_page_of_the_tiny_agents_is_made_from_its_text_and_the_results() -> None:
+    assert made(TINY, "tiny_agents") == (ROOT / "docs/evidence-tiny.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_evidence_and_its_tables_are_made_from_their_texts_and_the_results() -> None:
+    found = json.loads(made(LARGER, "agents_135m"))
+    assert set(found) == {"evidence.md", "evidence-135m.md"}
+    for page, text in found.items():
+        assert text == (ROOT / "docs" / page).read_text(encoding="utf-8"), page
+
+
+def test_every_figure_of_the_pages_is_there() -> None:
+    for page in ("evidence.md", "evidence-135m.md", "evidence-tiny.md"):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        for link in text.split("](figures/")[1:]:
+            assert (ROOT / "docs/figures" / link.split(")")[0]).is_file(), (page, link.split(")")[0])

@@ -1,4 +1,4 @@
-"""What docs/evidence.md found of every setting that nothing was tuned for; advice recommends only what won there.
+"""What docs/evidence-tiny.md found of every setting that nothing was tuned for; advice recommends only what won there.
 
 Scores are points of exact match against the better of Task Arithmetic and TIES, both tuned on dev: the mean over sets
 of agents, and the worst of them. TRIED is of tiny agents, six sets and two seeds; LARGER of agents of 135M parameters,
@@ -17,7 +17,7 @@ class Tried(NamedTuple):
     """One setting and how it did."""
 
     label: str
-    """In docs/evidence.md."""
+    """In docs/evidence-tiny.md."""
     method: dict[str, Any]
     """As a recipe takes it."""
     mean: float

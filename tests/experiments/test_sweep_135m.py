@@ -1,0 +1,273 @@
+"""The sweep of experiments/agents_135m: what it plans, what it does when things fail, what is made of its results."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "experiments" / "agents_135m"
+COUNT = {"dev": 64, "test": 64}
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Iterator[Any]:
+    """Its modules, which are scripts beside each other."""
+    before, path = set(sys.modules), list(sys.path)
+    sys.path.insert(0, str(FOLDER))
+    yield import_module
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        if str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_a_grid_goes_on_until_its_best_has_both_neighbours(experiment: Any) -> None:
+    family = experiment("rules").TUNED["TA"]
+    for peak in (0.2, 0.5, 0.95, 1.3, 1.75):
+        scored: dict[float, float] = {}
+        while values := family.next_values(scored):
+            scored |= {value: -abs(value - peak) for value in values}
+        best = max(scored, key=lambda value: scored[value])
+        assert abs(best - peak) <= family.step / 2 + 1e-9
+        assert len(scored) <= 10
+
+
+def test_every_rule_and_remedy_is_a_recipe(experiment: Any) -> None:
+    from agentmerge import Recipe
+
+    rules, sets = experiment("rules"), experiment("sets")
+    kitchen = experiment("merging").Kitchen(Path("seed"), 2, "cuda")
+    grid = [family.rule(value) for family in rules.TUNED.values() for value in (family.low, family.high)]
+    advised = rules.advised({"weights": {"damaged": 0.5}, "rules": [{"tensors": "*", "skip": ["tool"]}]})
+    for rule in (*rules.RULES.values(), *grid, *rules.remedies(sets.DAMAGED), advised):
+        Recipe.parse(kitchen.recipe(experiment("plans").Merge("H3", rule, (), 0)))
+
+
+def test_an_agent_that_is_left_out_is_in_no_recipe(experiment: Any) -> None:
+    rules, plans = experiment("rules"), experiment("plans")
+    merge = plans.Merge("H3", rules.advised({"leave_out": ["damaged"]}), (), 0)
+    assert list(experiment("merging").Kitchen(Path("seed"), 2, "cpu").recipe(merge)["agents"]) == ["tool", "memory"]
+
+
+@pytest.fixture(scope="module")
+def scored(experiment: Any) -> dict[int, dict[str, Any]]:
+    """Results of three seeds as a sweep would save them, with answers drawn by chance."""
+    found = {}
+    plans, registered = experiment("plans"), experiment("hypotheses").read_registered()
+    for seed in (1, 2, 3):
+        advice = {name: {"weights": {"damaged": 0.5}} for name in experiment("sets").HARM}
+        plan = plans.select_plan(advice) if seed == 1 else plans.confirm_plan(advice, registered)
+        found[seed] = made_up(experiment, plan, seed)
+    return found
+
+
+def made_up(experiment: Any, plan: Any, seed: int) -> dict[str, Any]:
+    """Everything that a plan wants, the recommended rule better than the others, the base worse."""
+    sets, rng = experiment("sets"), np.random.default_rng(seed)
+    levels = {"base": 0.3, "wudi_auto": 0.8, "mean": 0.4}
+
+    def bits(label: str, domains: list[str], split: str) -> dict[str, str]:
+        level = levels.get(label.split(",")[0], 0.6)
+        tasks = [f"{domain}/{how}" for domain in domains for how in ("easy", "hard")]
+        draw = {task: np.packbits(rng.random(COUNT[split]) < level) for task in tasks}
+        return {task: base64.b64encode(one.tobytes()).decode() for task, one in draw.items()}
+
+    models = {
+        name: {s: bits(name, sets.domains_of_model(name, all_of_them=True), s) for s in COUNT}
+        | {"change": {"density": 0.2, "norm": 1.0}}
+        for name in plan.models
+    }
+    merges: dict[str, dict[str, Any]] = {}
+    means: dict[str, float] = {}
+    while wanted := list(plan.wanted(merges, means)):
+        for merge in wanted:
+            own = {s: bits(merge.rule.label, sets.domains_of(merge.set), s) for s in merge.splits}
+            told = {name: {"rescale_survived": 0.5} for name in merge.agents}
+            about = {"label": merge.rule.label, "set": merge.set, "output": merge.rule.output, "told": told}
+            beside = {"retention": {"tool": 1.0}, "merge_seconds": 1.0, "merged_on": "cpu"}
+            merges[merge.key] = {**merges.get(merge.key, {}), **about, **beside, **own}
+            if "dev" in own:
+                means[merge.key] = experiment("saved").mean_of(own["dev"], COUNT["dev"])
+    run = {"plan": "select", "wall_seconds": 1.0, "gpu_seconds": 2.0, "scored": len(merges)}
+    harm = {"rows": [{"agent": "damaged", "harmed": True}, {"agent": "tool", "harmed": False}]}
+    beside = {"runs": [run], "training": {"harm": harm}, "failed": {}, "lacking": []}
+    return {"seed": seed, "count": COUNT, "models": models, "merges": merges, **beside}
+
+
+def test_a_plan_ends_and_tests_what_dev_chose(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
+    results = experiment("results")
+    for data in scored.values():
+        seed = results.Seed(data)
+        assert len(data["merges"]) < 900
+        for name in experiment("sets").HEALTHY:
+            assert all(seed.chosen(family, name) for family in ("TA", "TIES"))
+
+
+def test_errors_are_paired(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
+    seed = experiment("results").Seed(scored[2])
+    same = seed.mean("base", ["tool"], against="base")
+    assert (same.mean, same.error) == (0.0, 0.0)
+    mine, other = seed.right("tool", ["tool"]), seed.right("base", ["tool"])
+    gap = np.array([mine[task].astype(float) - other[task] for task in mine])
+    found = seed.mean("tool", ["tool"], against="base")
+    assert found.mean == pytest.approx(100 * gap.mean())
+    assert found.error == pytest.approx(100 * np.sqrt((gap.var(axis=1, ddof=1) / gap.shape[1]).sum()) / len(gap))
+
+
+def test_what_was_registered_is_held_against_the_scores(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
+    hypotheses, results = experiment("hypotheses"), experiment("results")
+    registered = hypotheses.read_registered()
+
+    def judged(*numbers: int, **other: Any) -> dict[str, str]:
+        seeds = [results.Seed(scored[number]) for number in numbers]
+        return {one.name: one.word for one in hypotheses.verdicts(seeds, {**registered, **other})}
+
+    found = judged(1, 2, 3)
+    assert {"every set", "average", "guard accuses", "every domain, seven agents"} <= {
+        name for name, word in found.items() if word == "holds"
+    }
+    assert set(judged(1).values()) == {"open"}
+    assert judged(1, 2)["every set"] == "open"
+    assert judged(2, 3, recommended="mean")["every set"] == judged(2, recommended="mean")["average"] == "fails"
+
+
+def test_a_guard_that_accuses_another_fails(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
+    hypotheses, results = experiment("hypotheses"), experiment("results")
+    wrong = {"harm": {"rows": [{"agent": name, "harmed": True} for name in ("damaged", "tool")]}}
+    seeds = [results.Seed({**scored[2], "training": wrong}), results.Seed(scored[3])]
+    found = {one.name: one for one in hypotheses.verdicts(seeds, hypotheses.read_registered())}
+    assert found["guard accuses"].word == "fails"
+    assert found["guard accuses"].worst.startswith("seed 2, damaged, tool")
+
+
+def test_a_score_that_lacks_leaves_a_hypothesis_open(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
+    hypotheses, results = experiment("hypotheses"), experiment("results")
+    merges = {name: merge for name, merge in scored[2]["merges"].items() if name != "wudi_auto | E5 | stochastic"}
+    seeds = [results.Seed({**scored[2], "merges": merges}), results.Seed(scored[3])]
+    found = {one.name: one for one in hypotheses.verdicts(seeds, hypotheses.read_registered())}
+    assert (found["every set"].word, found["every set"].lacking) == ("open", ("five, seed 2",))
+
+
+def test_the_pages_say_everything_that_their_texts_name(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
+    seeds = [experiment("results").Seed(data) for data in scored.values()]
+    pages = experiment("report").pages(seeds, experiment("hypotheses").read_registered())
+    for text in pages.values():
+        assert "{" not in text
+        assert "nan" not in text
+    assert "**holds**" in pages["evidence.md"]
+
+
+@pytest.mark.slow
+def test_figures_are_drawn_alike_from_the_same_results(
+    experiment: Any, scored: dict[int, dict[str, Any]], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="draws the figures; .ci/run installs it")
+    seeds = [experiment("results").Seed(data) for data in scored.values()]
+    registered = experiment("hypotheses").read_registered()
+    for folder in ("a", "b"):
+        experiment("figures").draw_all(seeds, registered, tmp_path / folder)
+    assert len(list((tmp_path / "a").iterdir())) == 4
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def echo(limit: float) -> Any:
+    """What a process of the pool does below."""
+    import time
+
+    def work(job: str) -> str:
+        if job == "die":
+            os._exit(3)
+        if job == "hang":
+            time.sleep(60)
+        if job == "fail":
+            raise ValueError("on purpose")
+        return job.upper()
+
+    return work
+
+
+@pytest.mark.slow
+def test_a_process_that_fails_dies_or_hangs_loses_its_job_alone(experiment: Any, monkeypatch: Any) -> None:
+    pool = experiment("pool")
+    monkeypatch.setattr(pool.Worker, "patience", 5.0)
+    worker = pool.Worker("any", echo, (1.0,), {"OMP_NUM_THREADS": "1"}, 0.5)
+    errors = []
+    try:
+        for job in ("one", "fail", "die", "two", "hang", "three"):
+            worker.give(job)
+            done = []
+            while not done:
+                done = pool.collect([worker], 0.2)
+            assert done[0].job == job
+            errors.append(done[0].value or done[0].error.splitlines()[0])
+    finally:
+        worker.stop()
+    assert errors[0::3] == ["ONE", "TWO"]
+    assert errors[1] == "ValueError: on purpose"
+    assert errors[2] == "the process ended (exit code 3)"
+    assert errors[4].startswith("no result after")
+    assert errors[5] == "THREE"
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_where_it_was_stopped(tiny_seed: Path) -> None:
+    pytest.importorskip("torch", reason="scores; .ci/run installs it")
+    first = sweep(tiny_seed, "--seconds", "6")
+    last = sweep(tiny_seed)
+    assert last["lacking"] == []
+    assert last["failed"] == {}
+    assert first["merges"].items() <= last["merges"].items()
+    assert last["merges"]["wudi_auto | H3 | stochastic"]["retention"]["tool"] == pytest.approx(1, abs=0.1)
+    again = sweep(tiny_seed)
+    assert again["merges"] == last["merges"]
+    assert again["runs"][-1]["scored"] == 0
+    assert not list(tiny_seed.glob("merged-*"))
+
+
+def sweep(work: Path, *more: str) -> dict[str, Any]:
+    """Run it, and read what it saved."""
+    command = [sys.executable, str(FOLDER / "sweep.py"), "--work", str(work), "--seed", "1", "--plan", "select"]
+    command += ["--tiny", "--results", str(work / "results"), *more]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads((work / "results" / "seed1.json").read_text()))
+
+
+def environment() -> dict[str, str]:
+    """Of the scripts."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+@pytest.fixture(scope="module")
+def tiny_seed(tmp_path_factory: pytest.TempPathFactory, experiment: Any) -> Path:
+    """A working folder with a base of two layers and three agents that were moved by chance."""
+    torch = pytest.importorskip("torch", reason="makes the agents; .ci/run installs it")
+    work = tmp_path_factory.mktemp("work")
+    package = [sys.executable, str(FOLDER / "package.py"), "--out", str(work / "raw"), "--tiny"]
+    subprocess.run(package, env=environment(), check=True, capture_output=True)
+    files = experiment("files")
+    base = files.read_weights(work / "raw", "cpu")
+    files.save_checkpoint(base, work / "raw", work / "seed1" / "base")
+    (work / "seed1" / "logs").mkdir()
+    for number, name in enumerate(("tool", "memory", "damaged")):
+        draw = torch.Generator().manual_seed(number)
+        moved = torch.rand(base.flat.shape, generator=draw) < 0.2
+        step = torch.randn(base.flat.shape, generator=draw) * 2e-3
+        flat = torch.where(moved, base.flat.float() + step, base.flat.float()).to(base.flat.dtype)
+        agent = type(base).over(base.shape, flat)
+        files.save_checkpoint(agent, work / "raw", work / "seed1" / "agents" / name)
+    return work
