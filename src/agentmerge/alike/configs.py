@@ -69,7 +69,7 @@ def compare_configs(family: Family) -> Family:
 
 def compare_side_files(family: Family) -> Family:
     """Notes of what the small files of an agent say otherwise than the output's will."""
-    base, donor, notes = family.base.folder.path, family.tokenizer_from, []
+    base, donor, notes = family.ground.folder.path, family.tokenizer_from, []
     if donor in family.folders:  # a check goes on without a donor that is not there
         for name, agent in family.agents.items():
             found = file_differences(name, base, agent.folder.path, donor, family.folders[donor])
@@ -79,12 +79,13 @@ def compare_side_files(family: Family) -> Family:
         lost = [path.name for path in _compared(agent.folder.path) if leads_nowhere(path)]
         text = f"{', '.join(lost)}: links whose targets are not there, so not compared"
         notes += [Note(text, where=agent.where, named=True)] if lost else []
-    if lacking := missing_code(base, family.configs["base"]):
+    config = family.configs["base" if family.onto is None else "onto"]
+    if lacking := missing_code(base, config):
         text = (
             f"config.json needs {', '.join(lacking)} (auto_map), which {base} lacks: the output won't load "
             "before you put it there"
         )
-        notes.append(Note(text, where=family.base.where, named=True))
+        notes.append(Note(text, where=family.ground.where, named=True))
     return family.noted(*notes)
 
 

@@ -19,7 +19,7 @@ from agentmerge.cli.tables import merge_summary, plan_facts, plan_summary
 from agentmerge.recipe import Recipe
 
 
-@takes_recipe("inputs", "output", "seed", "run")
+@takes_recipe("onto", "inputs", "output", "seed", "run")
 def merge(
     recipe: Recipe,
     out: Annotated[Path, typer.Option(help="New or empty folder for the merged checkpoint.", show_default=False)],

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from agentmerge.engine.plan import Job, Plan
     from agentmerge.methods.base import Precision
+    from agentmerge.sources.source import Source
     from agentmerge.tensors import TensorSpec
 
 BLOCK_SIZES = 1 << 20, 8 << 20
@@ -112,10 +113,17 @@ def _width(job: Job, row: int) -> int:
 
 
 def _row_bytes(plan: Plan) -> int:
-    """Bytes that one element takes at most in a worker's buffers: of every source, restored, and its result."""
+    """Bytes that one element takes at most in a worker's buffers: of every source, restored, and its result.
+
+    Put onto another checkpoint, that one's and the float32 result besides.
+    """
     stacked = (plan.family.base, *plan.family.agents.values(), *plan.beside.get("importance", {}).values())
-    read = sum(max((DTYPES[s.dtype].itemsize for s in source.specs.values()), default=0) for source in stacked)
+    read = sum(map(_widest, stacked)) + (0 if plan.family.onto is None else 4 + _widest(plan.family.onto))
     return 4 + read + 4 * len(plan.rounding)
+
+
+def _widest(source: Source) -> int:
+    return max((DTYPES[spec.dtype].itemsize for spec in source.specs.values()), default=0)
 
 
 def check_cost(plan: Plan) -> None:

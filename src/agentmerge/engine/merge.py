@@ -69,7 +69,8 @@ def merge_all(
     """
     watch, started = watch or Silent(), time.time()
     first, *others = recipes.values()
-    loading = kernels_for([recipe.method for recipe in recipes.values()], full=beside is not nothing)
+    methods, moving = [recipe.method for recipe in recipes.values()], first.onto is not None
+    loading = kernels_for(methods, full=beside is not nothing, more=("onto",) if moving else ())
     with Compiling(*loading) as kernels, planned(first) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
@@ -181,8 +182,8 @@ def probe_one(
 def _side_files(plan: Plan) -> dict[str, bytes]:
     """Everything beside the shards and the record, read before any weight so that a missing file is told first."""
     family, donor = plan.family, plan.family.tokenizer_from
-    tokenizer = None if donor == "base" else family.folders[donor]
-    return output_files(plan.recipe, plan.layout, family.base.folder, tokenizer, family.config_changes)
+    tokenizer = None if donor in ("base", "onto") else family.folders[donor]
+    return output_files(plan.recipe, plan.layout, family.ground.folder, tokenizer, family.config_changes)
 
 
 def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> dict[Path, Writer]:
