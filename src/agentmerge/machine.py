@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from math import ceil
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def available_cpus() -> int:
     except (OSError, ValueError):
         return pinned
     return max(1, min(pinned, ceil(quota / period)))
+
+
+def descriptors() -> int:
+    """How many files this process may have open, by the limit that holds now."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 20 if most == resource.RLIM_INFINITY else most
 
 
 def memory_bytes() -> int:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from agentmerge.sources.source import Source
     from agentmerge.tensors import TensorSpec
 
-BLOCK_SIZES = 1 << 20, 8 << 20
+BLOCK_SIZES = 1 << 16, 8 << 20
 """Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
-BUFFERS = 1 << 30
-"""Bytes that the blocks of all workers may take together before smaller ones are chosen, down to the least."""
+BUFFERS, FEW, LEAST_BUFFERS = 1 << 30, 4, 220_000_000
+"""Bytes that the blocks of all workers may take together before smaller ones are chosen: of few sources much, as small
+blocks would keep many workers waiting for the interpreter; of more sources, whose blocks are the larger together, in
+proportion less, so that any number of them is merged in 400 MB."""
 MOST_WORKERS = 16
 """That read and write; what computes takes every processor."""
 RESIDENT = 170_000_000
@@ -53,7 +55,8 @@ def block_size(plan: Plan) -> int:
         return int(wanted)
     least, most = BLOCK_SIZES
     width = max((DTYPES[spec.dtype].itemsize for spec in plan.sources["base"].specs.values()), default=1)
-    return min(max(BUFFERS * width // (workers(plan) * _row_bytes(plan)), least), most)
+    buffers = max(BUFFERS * FEW // max(len(_stacked(plan)), FEW), LEAST_BUFFERS)
+    return min(max(buffers * width // (workers(plan) * _row_bytes(plan)), least), most)
 
 
 def blocks(job: Job, size: int, start: int = 0, stop: int | None = None, least: int = 0) -> Iterator[Block]:
@@ -117,9 +120,15 @@ def _row_bytes(plan: Plan) -> int:
 
     Put onto another checkpoint, that one's and the float32 result besides.
     """
-    stacked = (plan.family.base, *plan.family.agents.values(), *plan.beside.get("importance", {}).values())
-    read = sum(map(_widest, stacked)) + (0 if plan.family.onto is None else 4 + _widest(plan.family.onto))
+    read = sum(map(_widest, _stacked(plan))) + 4 * (plan.family.onto is not None)
     return 4 + read + 4 * len(plan.rounding)
+
+
+def _stacked(plan: Plan) -> list[Source]:
+    """What is read block by block."""
+    family, importance = plan.family, plan.beside.get("importance", {})
+    onto = [] if family.onto is None else [family.onto]
+    return [family.base, *onto, *family.agents.values(), *importance.values()]
 
 
 def _widest(source: Source) -> int:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from agentmerge.errors import OutputError, Where
 from agentmerge.files.journal import JOURNAL, Journal
 from agentmerge.files.layout import plan_layout
-from agentmerge.files.positional import OpenFiles, write_from
+from agentmerge.files.open_files import OpenFiles
+from agentmerge.files.positional import write_from
 from agentmerge.files.save import reserved, save_index
 from agentmerge.files.staging import Staging
 from agentmerge.machine import available_cpus
