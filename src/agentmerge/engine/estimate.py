@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 BLOCK_SIZES = 1 << 16, 8 << 20
 """Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
-BUFFERS, FEW, LEAST_BUFFERS = 1 << 30, 4, 220_000_000
+BUFFERS, FEW, LEAST_BUFFERS = 1 << 30, 4, 168_000_000
 """Bytes that the blocks of all workers may take together before smaller ones are chosen: of few sources much, as small
 blocks would keep many workers waiting for the interpreter; of more sources, whose blocks are the larger together, in
 proportion less, so that any number of them is merged in 400 MB."""
 MOST_WORKERS = 16
 """That read and write; what computes takes every processor."""
-RESIDENT = 170_000_000
-"""Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
+RESIDENT, PER_TENSOR = 170_000_000, 1000
+"""Bytes of interpreter, numpy and compiled kernels beside the blocks, and of what is known of a tensor of a source, for
+the memory estimate."""
 LIMIT = 600.0
 """Seconds of arithmetic that are not started unasked."""
 SLOW = {"cpu": 1e10, "cuda": 5e11}
@@ -107,7 +108,12 @@ def memory_bytes(plan: Plan) -> int:
             alone.append(taken * min(1 / job.work.share, workers(plan)))
         else:
             shared.append(taken)
-    return RESIDENT + workers(plan) * max(shared) + int(max(alone))
+    return resident(plan) + workers(plan) * max(shared) + int(max(alone))
+
+
+def resident(plan: Plan) -> int:
+    """Bytes beside the blocks: of the program, and of what is known of every source's tensors."""
+    return RESIDENT + PER_TENSOR * sum(len(source.specs) for source in plan.sources.values())
 
 
 def _width(job: Job, row: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NoReturn
 
-from agentmerge.errors import Role, SourceError, SourceNotFoundError, Where, about, shortened
+from agentmerge.errors import Note, Role, SourceError, SourceNotFoundError, Where, about, shortened
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
 from agentmerge.files.torch_header import SUFFIXES
@@ -69,6 +69,8 @@ class Opener:
 
     recognises: Callable[[Request], bool]
     open: Callable[[Request], AbstractContextManager[Source]]
+    adds: bool = False
+    """Whether it computes a sum, which `Request.materialize` is about."""
 
 
 @contextmanager
@@ -92,7 +94,12 @@ def opened(
             request = _request(role, text, base, materialize)
             opener = next(opener for opener in OPENERS if opener.recognises(request))
             source = stack.enter_context(opener.open(request))
-        yield source
+        yield source if opener.adds or materialize == "base_dtype" else source.noted(_nothing_to_add(source))
+
+
+def _nothing_to_add(source: Source) -> Note:
+    text = f"{source.text}: materialize says nothing of it, as it is no LoRA adapter: it is read as it is stored"
+    return Note(text, where=source.where)
 
 
 def _request(role: Role | None, text: str, base: Source | None, materialize: Materialize) -> Request:
@@ -230,7 +237,7 @@ def _parts(request: Request) -> Unfinished | None:
 OPENERS = (
     Opener(lambda request: not request.exists and hub_id(request.text) is not None, _refuse_hub_id),
     Opener(lambda request: not request.exists, _refuse_nothing),
-    Opener(_is_adapter, _open_adapter),
+    Opener(_is_adapter, _open_adapter, adds=True),
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
     Opener(lambda request: bool(_deltas(request)), _open_deltas),
     Opener(lambda request: request.names is None, _open_file),
