@@ -97,6 +97,15 @@ class Backend(Protocol):
             out: float32 [n], written, up to the next multiple of `arguments.WIDTH` elements.
         """
 
+    def low_rank(self, left: Array, right: Array, scale: float) -> Array:
+        """sources.lowrank.product: scale * left right, summed in the order of the rank, float32 [rows, columns].
+
+        Args:
+            left: float32 [rows, rank], rank at least 1.
+            right: float32 [rank, columns].
+            scale: rounded to float32.
+        """
+
     def drop(self, stack: Stack, keys: Sequence[tuple[int, int]], densities: Sequence[float]) -> Array:
         """methods.dare.dropped: task vectors dropped and rescaled, float32 [agents, n].
 

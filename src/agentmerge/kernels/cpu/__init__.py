@@ -22,6 +22,7 @@ from agentmerge.kernels.cpu.fold import (
     squares,
 )
 from agentmerge.kernels.cpu.full import full
+from agentmerge.kernels.cpu.lowrank import low_rank
 from agentmerge.kernels.cpu.merge import loop_of, merge
 from agentmerge.kernels.cpu.restore import restore
 from agentmerge.kernels.cpu.sparse import gram, times
@@ -34,6 +35,7 @@ __all__ = [
     "gram",
     "integrity",
     "load",
+    "low_rank",
     "magnitudes",
     "merge",
     "overlap",
