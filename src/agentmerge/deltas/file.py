@@ -32,21 +32,15 @@ class NewFile:
             OutputError: something is there, another run writes there, or the system refuses.
         """
         self._path, self._overwrite, self._published = path, overwrite, False
-        self._check()
+        check_free(path, overwrite=overwrite)
         self._part = path.with_name(f".{path.name}.part")
         with output_errors(path, TODO):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             if not lock_exclusive(self._fd):
                 os.close(self._fd)
-                raise self._wrong("another run is writing here", "Wait for it, or choose another --out.")
+                raise _wrong(path, "another run is writing here", "Wait for it, or choose another --out.")
             os.ftruncate(self._fd, 0)
-
-    def _check(self) -> None:
-        if self._path.is_dir():
-            raise self._wrong("is a folder", "Give the name of a file with --out.")
-        if os.path.lexists(self._path) and not self._overwrite:
-            raise self._wrong("exists already", "Choose another with --out, or pass --overwrite.")
 
     def write(self, array: Array, offset: int) -> None:
         """Put a contiguous array at an offset; from any thread.
@@ -66,7 +60,7 @@ class NewFile:
         with output_errors(self._path, TODO):
             os.ftruncate(self._fd, size)
             sync_data(self._fd)
-            self._check()
+            check_free(self._path, overwrite=self._overwrite)
             self._part.replace(self._path)
             self._published = True
             sync_folder(self._path.parent)
@@ -80,6 +74,19 @@ class NewFile:
                 self._part.unlink()
         os.close(self._fd)
 
-    def _wrong(self, found: str, todo: str) -> OutputError:
-        where = Where(path=str(self._path))
-        return OutputError(f"{self._path}: {found}", expected="a new file", todo=todo, where=where)
+
+def check_free(path: Path, *, overwrite: bool) -> None:
+    """Raise OutputError where a new file can't have this name.
+
+    Args:
+        path: of the file.
+        overwrite: replace a file that is there.
+    """
+    if path.is_dir():
+        raise _wrong(path, "is a folder", "Give the name of a file.")
+    if os.path.lexists(path) and not overwrite:
+        raise _wrong(path, "exists already", "Choose another name, or pass --overwrite.")
+
+
+def _wrong(path: Path, found: str, todo: str) -> OutputError:
+    return OutputError(f"{path}: {found}", expected="a new file", todo=todo, where=Where(path=str(path)))

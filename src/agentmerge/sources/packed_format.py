@@ -191,10 +191,11 @@ def _packed(entry: Mapping[str, Any]) -> Packed:
     shape = tuple(map(_count, entry["shape"]))
     if len(shape) > 64 or entry["dtype"] not in DTYPES or entry["form"] not in FORMS:
         raise ValueError(f"a tensor of {abbreviated(entry)}")
-    base, base_print = (None if entry[key] is None else _text(entry[key]) for key in ("base", "base_print"))
+    base = None if entry["base"] is None else _text(entry["base"])
+    base_print = None if entry["base_print"] is None else _print(entry["base_print"])
     found = Packed(
         _text(entry["name"]), entry["dtype"], shape, entry["form"], _count(entry["changed"]), base, base_print,
-        _text(entry["print"]),
+        _print(entry["print"]),
     )  # fmt: skip
     if found.spec.elements >= 2**63 or found.changed > found.spec.elements:
         raise ValueError(f"{found.changed} changes of {found.spec.elements} elements in {abbreviated(found.name)}")
@@ -217,6 +218,13 @@ def _text(found: object) -> str:
     if isinstance(found, str):
         return found
     raise ValueError(f"{abbreviated(found)} where a text is expected")
+
+
+def _print(found: object) -> str:
+    text = _text(found)
+    if len(text) != 16 or set(text) - set("0123456789abcdef"):
+        raise ValueError(f"{abbreviated(text)} where a fingerprint is expected")
+    return text
 
 
 def _truth(found: object) -> bool:
