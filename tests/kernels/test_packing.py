@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from agentmerge import kernels
+from agentmerge.kernels.cpu.loops import packing
 from agentmerge.sources import bits
 from agentmerge.tensors import DTYPES
 
@@ -50,6 +51,22 @@ def test_compiled_and_defined_agree(monkeypatch: pytest.MonkeyPatch, dtype: str,
                 guarded[:n].view(DTYPES[dtype]))  # fmt: skip
             np.testing.assert_array_equal(guarded[:n], agent)
             assert (guarded[n:] == 7).all()  # nothing behind the end is touched
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_machines_without_the_instructions_do_the_same(size: int) -> None:
+    take, put = (packing.made(function, size) for function in (packing.take_walked, packing.put_walked))
+    rng = np.random.default_rng(2)
+    for n in SIZES[1:]:
+        for density in (0.02, 0.5, 1):
+            flags = rng.random(n) < density
+            values, marks = rng.integers(0, 1 << 16, n, f"u{size}"), bits.marked(np.flatnonzero(flags), n)
+            taken = np.zeros(flags.sum() + 1, values.dtype)
+            take(values, 0, marks, taken, 0)
+            np.testing.assert_array_equal(taken[:-1], values[flags])
+            out = np.zeros(n, values.dtype)
+            put(taken, 0, marks, out, 0)
+            np.testing.assert_array_equal(out, np.where(flags, values, 0))
 
 
 def test_marks_travel_as_bytes_and_parts_of_them_are_marks() -> None:

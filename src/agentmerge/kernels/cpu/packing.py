@@ -42,7 +42,7 @@ def take(values: Array, marks: Array, count: int) -> Array:
     from agentmerge.kernels.cpu.loops import packing as loops
 
     out, bits = np.empty(count + 1, values.dtype), f"u{values.itemsize}"
-    loops.take[values.itemsize](values.view(bits), marks, out.view(bits))
+    loops.take[values.itemsize](values.view(bits), address(values), marks, out.view(bits), address(out))
     return out[:count]
 
 
@@ -51,7 +51,7 @@ def put(values: Array, marks: Array, out: Array) -> None:
     from agentmerge.kernels.cpu.loops import packing as loops
 
     bits = f"u{out.itemsize}"
-    loops.put[out.itemsize](values.view(bits), marks, out.view(bits))
+    loops.put[out.itemsize](values.view(bits), address(values), marks, out.view(bits), address(out))
 
 
 def places(marks: Array, start: int, count: int) -> Array:
