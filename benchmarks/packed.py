@@ -50,6 +50,7 @@ class Run:
     peak: int
 
     def row(self) -> dict[str, float]:
+        """For the JSON file."""
         return {
             "seconds": self.seconds,
             "read_gb": self.read / 1e9,

@@ -86,14 +86,21 @@ class PackedWeights:
     def read(self, block: Block, out: Array | None = None) -> Array:
         """See Weights.read."""
         out = room_for(block, self.specs, self._text, out)
-        tensor = self.packed[block.tensor.name]
-        if tensor.base is None or tensor.form == "whole":
-            return self.file.read(Block(tensor.spec, block.start, block.stop), out)
-        self.base.read(Block(self.base.specs[tensor.base], block.start, block.stop), out)
+        under = self.under(block)
+        if under is None:
+            return self.file.read(Block(self.specs[block.tensor.name], block.start, block.stop), out)
+        self.base.read(under[1], out)
         return self.put_over(block, out)
 
+    def under(self, block: Block) -> tuple[Weights, Block] | None:
+        """See Over.under; None of a tensor that is kept whole."""
+        tensor = self.packed.get(block.tensor.name)
+        if tensor is None or tensor.base is None or tensor.form == "whole":
+            return None
+        return self.base, Block(self.base.specs[tensor.base], block.start, block.stop)
+
     def put_over(self, block: Block, out: Array) -> Array:
-        """`out`, which holds the base's numbers of a block of a tensor that is not kept whole, made the agent's.
+        """See Over.put_over.
 
         Raises:
             SourceError: the file is damaged.

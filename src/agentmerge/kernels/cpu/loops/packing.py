@@ -85,7 +85,7 @@ def _walked(marks: Array, w: int) -> Any:
 
 
 @inlined
-def _take_word(values: Array, first: int, left: int, out: Array, p: Any) -> Any:
+def _take_word(values: Array, first: int, left: Any, out: Array, p: Any) -> Any:
     """The marked values of one word, one by one."""
     while left:
         out[p] = values[first + lowest(left)]
@@ -95,7 +95,7 @@ def _take_word(values: Array, first: int, left: int, out: Array, p: Any) -> Any:
 
 
 @inlined
-def _put_word(values: Array, first: int, left: int, out: Array, p: Any) -> Any:
+def _put_word(values: Array, first: int, left: Any, out: Array, p: Any) -> Any:
     """Values into the marked places of one word, one by one."""
     while left:
         out[first + lowest(left)] = values[p]
