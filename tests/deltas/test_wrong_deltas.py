@@ -10,18 +10,24 @@ import numpy as np
 import pytest
 
 from agentmerge import apply, merge, pack, probe
+from agentmerge.deltas import apply as applying
 from agentmerge.deltas import file as new_file
-from agentmerge.errors import BASE, OutputError, SourceError
+from agentmerge.deltas import pack as packing
+from agentmerge.errors import BASE, DataError, OutputError, SourceError
 from agentmerge.files.header import header_of
 from agentmerge.files.save import save
+from agentmerge.files.writer import Writer
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import Manifest
 from agentmerge.tensors import DTYPES
 from agentmerge.testing import assert_same_tensors, make_agents, read_checkpoint, write_checkpoint
-from tests.deltas.test_pack import over
+from tests.deltas.test_pack import over, sums
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from agentmerge.files.layout import Place
+    from agentmerge.tensors import Array
 
 BF16 = DTYPES["BF16"]
 
@@ -174,3 +180,52 @@ def test_what_a_killed_run_left_is_no_obstacle_and_no_delta(tmp_path: Path) -> N
     assert (tmp_path / "d.safetensors").read_bytes() == first  # whatever the threads did
     with pytest.raises(OutputError, match="is the agent"):
         pack(made.base, made.agents["code"], made.agents["code"] / "model.safetensors", overwrite=True)
+
+
+def test_an_apply_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_agents(tmp_path / "in", shard_size=20_000)
+    pack(made.base, made.agents["tool"], tmp_path / "d.safetensors")
+    monkeypatch.setattr(applying, "COMMIT_SECONDS", 0)
+    written: list[str] = []
+    write = Writer.write
+
+    def some(writer: Writer, place: Place, start: int, array: Array) -> None:
+        if len(written) == 3:  # later: there are four already
+            raise KeyboardInterrupt
+        written.append(place.spec.name)
+        write(writer, place, start, array)
+
+    monkeypatch.setattr(Writer, "write", some)
+    with pytest.raises(KeyboardInterrupt):
+        apply(made.base, tmp_path / "d.safetensors", tmp_path / "out", workers=1)
+    assert not (tmp_path / "out").exists()
+    first, written[:] = list(written), ["", "", "", ""]
+    apply(made.base, tmp_path / "d.safetensors", tmp_path / "out", workers=1)
+    assert len(first) == 3
+    assert 0 < len({*written} - {""}) < 5  # not all of the five once more
+    assert sums(tmp_path / "out") == sums(made.agents["tool"])
+
+
+def test_a_source_that_changes_while_it_is_packed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_agents(tmp_path / "in")
+    run = packing._Packing.run
+
+    def slowly(self: packing._Packing) -> None:
+        run(self)
+        os.utime(made.agents["code"] / "model.safetensors", (1, 1))
+
+    monkeypatch.setattr(packing._Packing, "run", slowly)
+    with pytest.raises(SourceError, match="changed while in use"):
+        pack(made.base, made.agents["code"], tmp_path / "d.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_weights_that_are_not_finite_are_packed_and_still_stop_a_merge(tmp_path: Path) -> None:
+    made = make_agents(tmp_path / "in")
+    agent = read_checkpoint(made.agents["code"])
+    agent["model.norm.weight"][7] = np.nan
+    write_checkpoint(tmp_path / "bad", agent)
+    pack(made.base, tmp_path / "bad", tmp_path / "d.safetensors")
+    recipe = {"base": str(made.base), "agents": {"a": str(tmp_path / "d.safetensors")}, "method": "ram"}
+    with pytest.raises(DataError, match=r"model\.norm\.weight"):
+        merge(recipe, tmp_path / "out")

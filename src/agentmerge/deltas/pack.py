@@ -17,10 +17,11 @@ import numpy as np
 
 from agentmerge.deltas.blocks import blocks_of, nbytes, threads
 from agentmerge.deltas.file import NewFile
+from agentmerge.deltas.header import header_room, metadata_of
 from agentmerge.deltas.kept import kept_of
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import FormCount, PackRecord
-from agentmerge.errors import BASE, SourceError, shortened
+from agentmerge.errors import BASE
 from agentmerge.files.header import encode_header
 from agentmerge.files.protected import Protected
 from agentmerge.machine import run_all
@@ -32,10 +33,8 @@ from agentmerge.sources.packed_format import (
     CHUNK,
     FILES,
     FORMS,
-    KEY,
     MANIFEST,
     RANKS,
-    VERSION,
     Manifest,
     Packed,
     entries_of,
@@ -56,8 +55,6 @@ if TYPE_CHECKING:
 
 GROUP = 256 << 20
 """Bytes of the agent that are compared before they are written; a larger tensor is a group of its own."""
-METADATA_ROOM = 512
-"""Bytes of a header's metadata that are only known at the end."""
 
 
 def pack(
@@ -134,7 +131,7 @@ class _Packing:
         self.packed: list[Packed] = []
         self.entries: list[TensorSpec] = []
         self._ranks: list[Array] = []
-        self._header = _header_room([tensor.spec for tensor in self._tensors])
+        self._header = header_room([tensor.spec for tensor in self._tensors])
         self._end = self._header
 
     def _under(self, spec: TensorSpec) -> TensorSpec | None:
@@ -232,7 +229,7 @@ class _Packing:
             self.entries.append(TensorSpec(name, "U8" if array.dtype == np.uint8 else "I64", (array.size,)))
             self._file.write(array, self._end)
             self._end += array.nbytes
-        header = encode_header(self.entries, _metadata(manifest), self._header)
+        header = encode_header(self.entries, metadata_of(manifest), self._header)
         assert len(header) == self._header, "room was kept for the longest header"
         self._file.write(_bytes(header), 0)
         self._file.publish(self._end)
@@ -253,41 +250,9 @@ def _groups(tensors: Sequence[_Tensor]) -> Iterator[list[_Tensor]]:
         yield group
 
 
-def _header_room(specs: Sequence[TensorSpec]) -> int:
-    """Bytes of the longest header that these tensors may need: every form of each, every number at its largest."""
-    names = {spec.name for spec in specs}
-    reserved = names & {RANKS, FILES, MANIFEST}
-    if reserved:
-        raise SourceError(f"the agent has tensors of our names: {shortened(sorted(reserved))}", expected="other names")
-    longest = {
-        entry.name: entry
-        for spec in specs
-        for form in FORMS
-        for entry in entries_of(spec, form, spec.elements)
-        if entry.name not in names or form == "whole"
-    }
-    ends = [TensorSpec(name, "I64", (1 << 40,)) for name in (RANKS, FILES, MANIFEST)]
-    return len(encode_header([*longest.values(), *ends], {"": " " * METADATA_ROOM}))
-
-
-def _metadata(manifest: Manifest) -> dict[str, str]:
-    elements = sum(tensor.spec.elements for tensor in manifest.tensors)
-    changed = sum(tensor.changed for tensor in manifest.tensors)
-    return {
-        "format": "pt",
-        KEY: str(VERSION),
-        "sparse": "true",
-        "sparsity": f"{1 - changed / max(elements, 1):.6f}",
-        "changed_params": str(changed),
-        "model_version": "1",
-        "base_version": "0",
-        "base_model": manifest.base,
-    }
-
-
 def _name_of(source: Source) -> str:
-    """What people call it: its id, or the name of its folder, at most a line."""
-    return (hub_model(source.text) or source.folder.path.resolve().name)[:120]
+    """What people call it: its id, or the name of its folder, at most half a line."""
+    return (hub_model(source.text) or source.folder.path.resolve().name)[:60]
 
 
 def _bytes(data: bytes) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,25 @@ class Changes:
         bits.put(values, marks, out)
 
 
+class _Span(NamedTuple):
+    """The chunks that a block touches."""
+
+    start: int
+    stop: int
+    ranks: Array
+    """How many values lie before each of them and, last, behind them."""
+
+    @property
+    def first(self) -> int:
+        """The first of their values."""
+        return int(self.ranks[0])
+
+    @property
+    def last(self) -> int:
+        """Behind the last of them."""
+        return int(self.ranks[-1])
+
+
 class PackedWeights:
     """A packed delta over its base. A Weights."""
 
@@ -105,9 +124,18 @@ class PackedWeights:
         Raises:
             SourceError: the file is damaged.
         """
-        changes = self.changes(block)
-        if changes is not None:
-            changes.over(block.start, out)
+        tensor = self.packed[block.tensor.name]
+        span = self._span(tensor, block)
+        if span is None:
+            return out
+        if tensor.form == "bitmap":
+            self._marked(tensor, span).over(block.start, out)
+            return out
+        places = self._places(tensor, span)
+        low, high = np.searchsorted(places, [block.start, block.stop])
+        values = self._values(tensor, span)[low:high]
+        size = f"u{out.itemsize}"
+        out.view(size)[places[low:high] - block.start] = values.view(size)
         return out
 
     def changes(self, block: Block) -> Changes | None:
@@ -117,20 +145,8 @@ class PackedWeights:
             SourceError: the file is damaged.
         """
         tensor = self.packed[block.tensor.name]
-        if tensor.form == "same" or block.start == block.stop:
-            return None
-        low, high = block.start // CHUNK, -(-block.stop // CHUNK)
-        ranks = self.ranks(tensor.name)[low : high + 1]
-        if ranks[0] == ranks[-1]:
-            return None
-        start, stop = low * CHUNK, min(high * CHUNK, tensor.spec.elements)
-        marks = (self._bitmap if tensor.form == "bitmap" else self._indices)(tensor, start, stop, ranks)
-        if (bits.count(marks, CHUNK) != np.diff(ranks)).any() or bits.beyond(marks, stop - start):
-            raise self._damaged(tensor, "has other marks than values")
-        spec = self.file.specs[tensor.name + VALUES]
-        values = np.empty(int(ranks[-1] - ranks[0]) + 1, DTYPES[spec.dtype])
-        self.file.read(Block(spec, int(ranks[0]), int(ranks[-1])), values[:-1])
-        return Changes(start, stop, marks, values)
+        span = self._span(tensor, block)
+        return None if span is None else self._marked(tensor, span)
 
     def ranks(self, name: str) -> Array:
         """How many values lie before every CHUNK of a tensor's elements and, last, how many there are, int64.
@@ -149,16 +165,38 @@ class PackedWeights:
         with self._lock:
             return self._ranks.setdefault(name, found)
 
-    def _bitmap(self, tensor: Packed, start: int, stop: int, ranks: Array) -> Array:
-        data = self.file.read(Block(self.file.specs[tensor.name + BITMAP], start // 8, -(-stop // 8)))
-        return bits.as_words(data, stop - start)
+    def _span(self, tensor: Packed, block: Block) -> _Span | None:
+        """The chunks that a block touches; None where nothing is changed in them."""
+        if tensor.form == "same" or block.start == block.stop:
+            return None
+        low, high = block.start // CHUNK, -(-block.stop // CHUNK)
+        ranks = self.ranks(tensor.name)[low : high + 1]
+        return _Span(low * CHUNK, min(high * CHUNK, tensor.spec.elements), ranks) if ranks[0] < ranks[-1] else None
 
-    def _indices(self, tensor: Packed, start: int, stop: int, ranks: Array) -> Array:
-        spec = self.file.specs[tensor.name + INDICES]
-        found = self.file.read(Block(spec, int(ranks[0]), int(ranks[-1])))
-        if found[0] < start or found[-1] >= stop or (np.diff(found) <= 0).any():
+    def _marked(self, tensor: Packed, span: _Span) -> Changes:
+        elements = span.stop - span.start
+        if tensor.form == "bitmap":
+            entry = self.file.specs[tensor.name + BITMAP]
+            marks = bits.as_words(self.file.read(Block(entry, span.start // 8, -(-span.stop // 8))), elements)
+            if (bits.count(marks, CHUNK) != np.diff(span.ranks)).any() or bits.beyond(marks, elements):
+                raise self._damaged(tensor, "has other marks than values")
+        else:
+            marks = bits.marked(self._places(tensor, span) - np.int32(span.start), elements)
+        return Changes(span.start, span.stop, marks, self._values(tensor, span))
+
+    def _places(self, tensor: Packed, span: _Span) -> Array:
+        """The flat places of what is changed, int32, increasing."""
+        found = self.file.read(Block(self.file.specs[tensor.name + INDICES], span.first, span.last))
+        if found[0] < span.start or found[-1] >= span.stop or (found[1:] <= found[:-1]).any():
             raise self._damaged(tensor, "has indices that do not increase, or leave their place")
-        return bits.marked(found - np.int32(start), stop - start)
+        return found
+
+    def _values(self, tensor: Packed, span: _Span) -> Array:
+        """What stands there now, and one element more that means nothing."""
+        spec = self.file.specs[tensor.name + VALUES]
+        values = np.empty(span.last - span.first + 1, DTYPES[spec.dtype])
+        self.file.read(Block(spec, span.first, span.last), values[:-1])
+        return values
 
     def extents(self, block: Block) -> Extents:
         """See Weights.extents."""
@@ -175,15 +213,13 @@ class PackedWeights:
 
     def _parts(self, tensor: Packed, block: Block) -> Sequence[Extent]:
         """What of the file is read for a block; the ranks, which are small and read once, aside."""
-        if block.start == block.stop:
+        span = self._span(tensor, block)
+        if span is None:
             return ()
-        low, high = block.start // CHUNK, -(-block.stop // CHUNK)
-        ranks = self.ranks(tensor.name)
-        first, last = int(ranks[low]), int(ranks[high])
         specs, indexed = self.file.specs, tensor.form == "indices"
-        begin, end = (first, last) if indexed else (low * CHUNK // 8, -(-min(high * CHUNK, tensor.spec.elements) // 8))
+        begin, end = (span.first, span.last) if indexed else (span.start // 8, -(-span.stop // 8))
         places = Block(specs[tensor.name + (INDICES if indexed else BITMAP)], begin, end)
-        values = Block(specs[tensor.name + VALUES], first, last)
+        values = Block(specs[tensor.name + VALUES], span.first, span.last)
         return (*self.file.extents(places).parts, *self.file.extents(values).parts)
 
     def stored(self, name: str) -> tuple[Stored, ...]:
