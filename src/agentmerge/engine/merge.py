@@ -14,6 +14,7 @@ from agentmerge.engine.compiling import Compiling, kernels_for
 from agentmerge.engine.decisions import varied
 from agentmerge.engine.estimate import check_cost, drafts_of, input_bytes
 from agentmerge.engine.local import LocalRunner
+from agentmerge.engine.packed import check_packed
 from agentmerge.engine.passes import Output, fold, last, nothing, probe
 from agentmerge.engine.preflight import check_output, planned, refuse_read
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
@@ -136,6 +137,7 @@ class _Merging:
             check_unchanged(plan, survey, found)
         survey.update(after[0])
         notes = notes or self._judged(survey)
+        check_packed(plan, survey)
         check_fingerprint(plan, survey.total(Integrity()))
         plan.restat()
         timing = {"fold_seconds": round(folded - self._started, 3), "map_seconds": round(time.time() - folded, 3)}
@@ -165,6 +167,7 @@ def probe_one(
         reading = probe(plan, survey, beside)
         kernels.wait(watch)
         survey.update(*runner.run(plan, reading, survey, watch))
+        check_packed(plan, survey)
         plan.restat()
         notes = [*plan.notes, *check_agents(plan, survey), *same_everywhere(*survey.total(Common()))]
         return ProbeRecord(

@@ -106,6 +106,21 @@ class Backend(Protocol):
             scale: rounded to float32.
         """
 
+    def mark(self, base: Array, agent: Array) -> Array:
+        """sources.bits.mark: which elements of two arrays differ in bits, uint64 [ceil(n / 64)]."""
+
+    def count_marks(self, marks: Array, words: int) -> Array:
+        """sources.bits.count: how many marks each so many words have, int64 [ceil(marks / words)]."""
+
+    def take(self, values: Array, marks: Array, count: int) -> Array:
+        """sources.bits.take: the marked values, [count]."""
+
+    def put(self, values: Array, marks: Array, out: Array) -> None:
+        """sources.bits.put: values, of which there is one more than marks, into the marked places of `out`."""
+
+    def places(self, marks: Array, start: int, count: int) -> Array:
+        """sources.bits.places: the flat places of the marks, int32 [count]."""
+
     def drop(self, stack: Stack, keys: Sequence[tuple[int, int]], densities: Sequence[float]) -> Array:
         """methods.dare.dropped: task vectors dropped and rescaled, float32 [agents, n].
 

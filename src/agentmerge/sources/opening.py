@@ -21,6 +21,7 @@ from agentmerge.sources.delta_opening import delta_files, open_deltas
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import hub_id, local_path
 from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
+from agentmerge.sources.packed_opening import is_packed, open_packed
 from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trainers import Unfinished, adapters_of, unfinished
@@ -171,6 +172,10 @@ def _open_deltas(request: Request) -> AbstractContextManager[Source]:
     return open_deltas(request.role, request.text, folder, request.names, _deltas(request), request.base)
 
 
+def _open_packed(request: Request) -> AbstractContextManager[Source]:
+    return open_packed(request.role, request.text, _packed(request) or request.path, request.base)
+
+
 def _refuse_parts(request: Request) -> NoReturn:
     parts = _parts(request)
     assert parts is not None
@@ -225,6 +230,15 @@ def _deltas(request: Request) -> list[str]:
     return delta_files(request.path, [name for name in request.weights if not (sharded and SHARD.search(name))])
 
 
+def _packed(request: Request) -> Path | None:
+    """The packed delta that was named, or that is the only weight file of a folder; None for anything else."""
+    if request.names is None:
+        return request.path if request.exists and is_packed(request.path) else None
+    alone = len(request.weights) == 1 and INDEX not in request.names
+    path = request.path / request.weights[0] if alone else request.path
+    return path if alone and is_packed(path) else None
+
+
 def _parts(request: Request) -> Unfinished | None:
     """What a trainer left that is no checkpoint yet; None where there are whole weights, or nothing of the kind."""
     if request.names is None:
@@ -239,6 +253,7 @@ OPENERS = (
     Opener(lambda request: not request.exists, _refuse_nothing),
     Opener(_is_adapter, _open_adapter, adds=True),
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
+    Opener(lambda request: _packed(request) is not None, _open_packed),
     Opener(lambda request: bool(_deltas(request)), _open_deltas),
     Opener(lambda request: request.names is None, _open_file),
     Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),

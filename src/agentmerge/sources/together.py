@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from agentmerge.files import reading
 from agentmerge.files.positional import advise_soon
+from agentmerge.sources.source import Over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,8 +42,25 @@ def read_blocks(
     filled = reading.fill([into[i] for i in lying], [extents[i].parts for i in lying], later)
     done = set(lying[:filled])
     for i, (weights, block) in enumerate(wanted):
-        if i not in done:  # put together by a view, or the read that failed, for its error
+        if i in done:
+            continue
+        known = _known(weights, block, [(wanted[j], into[j]) for j in done])
+        if known is None:  # put together by a view, or the read that failed, for its error
             weights.read(block, into[i])
+        else:
+            np.copyto(into[i], known)
+            weights.put_over(block, into[i])  # type: ignore[attr-defined]
+
+
+def _known(weights: Weights, block: Block, read: Sequence[tuple[tuple[Weights, Block], Array]]) -> Array | None:
+    """What was read that a block's numbers are but for changes."""
+    under = weights.under(block) if isinstance(weights, Over) else None
+    if under is None:
+        return None
+    whose, which = under
+    place = which.tensor.name, which.start, which.stop
+    same = (array for (other, its), array in read if other is whose and (its.tensor.name, its.start, its.stop) == place)
+    return next(same, None)
 
 
 def _advise(parts: Iterable[Extent]) -> None:

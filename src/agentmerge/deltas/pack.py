@@ -1,0 +1,289 @@
+"""Pack an agent as what it changed of its base: one file that appears when it is whole.
+
+Tensors are taken in groups. First the blocks of a group are compared, which marks and counts what differs; that decides
+the form of every tensor and where its parts lie; then the values are taken out and written. The second reading of a
+group comes from the page cache, so that the disk is read once.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agentmerge.deltas.blocks import blocks_of, nbytes, threads
+from agentmerge.deltas.file import NewFile
+from agentmerge.deltas.header import header_room, metadata_of
+from agentmerge.deltas.kept import kept_of
+from agentmerge.deltas.prints import Prints
+from agentmerge.deltas.record import FormCount, PackRecord
+from agentmerge.errors import BASE
+from agentmerge.files.header import encode_header
+from agentmerge.files.protected import Protected
+from agentmerge.machine import run_all
+from agentmerge.progress import Silent
+from agentmerge.sources import bits
+from agentmerge.sources.hub import hub_model
+from agentmerge.sources.opening import opened
+from agentmerge.sources.packed_format import (
+    CHUNK,
+    FILES,
+    FORMS,
+    MANIFEST,
+    RANKS,
+    Manifest,
+    Packed,
+    entries_of,
+    may_be_sparse,
+    smallest,
+)
+from agentmerge.sources.packed_opening import sample_of
+from agentmerge.sources.prefixes import by_common_name, common_name
+from agentmerge.tensors import DTYPES, Block, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from agentmerge.deltas.kept import Kept
+    from agentmerge.progress import Watch
+    from agentmerge.sources.source import Source
+    from agentmerge.tensors import Array
+
+GROUP = 256 << 20
+"""Bytes of the agent that are compared before they are written; a larger tensor is a group of its own."""
+
+
+def pack(
+    base: str | Path,
+    agent: str | Path,
+    out: str | Path,
+    *,
+    overwrite: bool = False,
+    workers: int | None = None,
+    watch: Watch | None = None,
+) -> PackRecord:
+    """Write an agent as a packed delta over its base; see docs/deltas.md.
+
+    Args:
+        base: whatever a recipe takes as base.
+        agent: whatever it takes as agent.
+        out: the file; it appears when it is whole.
+        overwrite: replace a file that is there.
+        workers: threads; None takes one for each CPU.
+        watch: is told of the progress.
+
+    Returns:
+        What was written.
+
+    Raises:
+        MergeError: whatever the user can mend; `out` is as it was.
+    """
+    started, path = time.time(), Path(out)
+    with ExitStack() as stack:
+        below = stack.enter_context(opened(BASE, str(base)))
+        above = stack.enter_context(opened(None, str(agent), below))
+        read = Protected()
+        for source, what in ((below, "the base"), (above, "the agent")):
+            for stored in source.identity.files:
+                read.add_file(source.identity.folder / stored.name, what)
+        read.refuse_file(path)
+        kept = kept_of(above, below)
+        file = stack.enter_context(NewFile(path, overwrite=overwrite))
+        packing = _Packing(below, above, file, watch or Silent(), threads(workers))
+        packing.run()
+        for source in (below, above):
+            source.identity.restat()
+        manifest = packing.finish(kept)
+        return _record(packing, manifest, kept, time.time() - started)
+
+
+@dataclass
+class _Tensor:
+    """One tensor at work."""
+
+    spec: TensorSpec
+    base: TensorSpec | None
+    marks: Array = field(default_factory=lambda: np.empty(0, np.uint64))
+    counts: Array = field(default_factory=lambda: np.empty(0, np.int64))
+    """Of every CHUNK."""
+    packed: Packed | None = None
+    offsets: tuple[int, ...] = ()
+    """Of its entries, from the start of the file."""
+
+    @property
+    def ranks(self) -> Array:
+        """As RANKS has them."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])
+
+
+class _Packing:
+    """The work of one file."""
+
+    def __init__(self, base: Source, agent: Source, file: NewFile, watch: Watch, workers: int) -> None:
+        self.base, self.agent = base, agent
+        self._file, self._watch, self._workers = file, watch, workers
+        self.prints = Prints()
+        self._tensors = [_Tensor(spec, self._under(spec)) for spec in agent.specs.values()]
+        self.packed: list[Packed] = []
+        self.entries: list[TensorSpec] = []
+        self._ranks: list[Array] = []
+        self._header = header_room([tensor.spec for tensor in self._tensors])
+        self._end = self._header
+
+    def _under(self, spec: TensorSpec) -> TensorSpec | None:
+        """The base's tensor of the same name, dtype and shape, or of the same name but for prefixes."""
+        names = (spec.name, by_common_name(self.base.specs).get(common_name(spec.name), ""))
+        found = (self.base.specs.get(name) for name in names)
+        return next((s for s in found if s and (s.dtype, s.shape) == (spec.dtype, spec.shape)), None)
+
+    def run(self) -> None:
+        """Compare and write every tensor."""
+        self._watch.begin("pack", 2 * sum(tensor.spec.nbytes for tensor in self._tensors))
+        for group in _groups(self._tensors):
+            for tensor in group:
+                if tensor.base is not None:
+                    tensor.marks = np.empty(-(-tensor.spec.elements // bits.WORD), np.uint64)
+                    tensor.counts = np.empty(-(-tensor.spec.elements // CHUNK), np.int64)
+            self._each(self._compare, [t for t in group if t.base is not None])
+            for tensor in group:
+                self._place(tensor)
+            self._each(self._write, [t for t in group if t.offsets])
+            for tensor in group:
+                self._done(tensor)
+
+    def _each(self, work: Callable[[_Tensor, Block], None], tensors: Sequence[_Tensor]) -> None:
+        """Do the work on every block of some tensors, in threads; the watch is told in this one."""
+        tasks = [(tensor, block) for tensor in tensors for block in blocks_of(tensor.spec)]
+        run_all(lambda task: work(*task), tasks, self._workers, lambda task: self._watch.advance(nbytes(task[1])))
+
+    def _compare(self, tensor: _Tensor, block: Block) -> None:
+        assert tensor.base is not None
+        base = self.base.weights.read(Block(tensor.base, block.start, block.stop))
+        agent = self.agent.weights.read(block)
+        self.prints.add("base", block, base)
+        self.prints.add("agent", block, agent)
+        marks = bits.mark(base, agent)
+        tensor.marks[block.start // bits.WORD :][: marks.size] = marks
+        counts = bits.count(marks, CHUNK)
+        tensor.counts[block.start // CHUNK :][: counts.size] = counts
+
+    def _place(self, tensor: _Tensor) -> None:
+        """Decide the form of a tensor, and where its parts lie."""
+        spec, base = tensor.spec, tensor.base
+        changed = spec.elements if base is None else int(tensor.counts.sum())
+        sparse = may_be_sparse(spec.name, self.agent.specs)
+        form = "whole" if base is None else smallest(spec, changed, sparse=sparse)
+        offsets = []
+        for entry in entries_of(spec, form, changed):
+            self.entries.append(entry)
+            offsets.append(self._end)
+            self._end += entry.nbytes
+        tensor.offsets = tuple(offsets)
+        prints = self.prints.of("base", spec.name), self.prints.of("agent", spec.name)
+        name, before = (None, None) if base is None else (base.name, prints[0])
+        tensor.packed = Packed(spec.name, spec.dtype, spec.shape, form, changed, name, before, prints[1])
+
+    def _write(self, tensor: _Tensor, block: Block) -> None:
+        assert tensor.packed is not None
+        agent, size = self.agent.weights.read(block), DTYPES[block.tensor.dtype].itemsize
+        if tensor.base is None:
+            self.prints.add("agent", block, agent)
+        if tensor.packed.form == "whole":
+            self._file.write(agent, tensor.offsets[0] + block.start * size)
+            return
+        marks = tensor.marks[block.start // bits.WORD : -(-block.stop // bits.WORD)]
+        before = int(tensor.counts[: block.start // CHUNK].sum())
+        count = int(tensor.counts[block.start // CHUNK : -(-block.stop // CHUNK)].sum())
+        if tensor.packed.form == "indices":
+            self._file.write(bits.places(marks, block.start, count), tensor.offsets[0] + 4 * before)
+        else:
+            self._file.write(bits.as_bytes(marks, block.elements), tensor.offsets[0] + block.start // 8)
+        self._file.write(bits.take(agent, marks, count), tensor.offsets[1] + before * size)
+
+    def _done(self, tensor: _Tensor) -> None:
+        assert tensor.packed is not None
+        found = replace(tensor.packed, print=self.prints.of("agent", tensor.spec.name))
+        self.packed.append(found)
+        if found.ranks:
+            self._ranks.append(tensor.ranks)
+        tensor.marks = tensor.counts = np.empty(0, np.int64)
+
+    def finish(self, kept: Kept) -> Manifest:
+        """Write what tells the rest, then the header; the file appears."""
+        under = {tensor.base for tensor in self.packed}
+        manifest = Manifest(
+            base=_name_of(self.base),
+            sample=sample_of(self.packed, self.base.weights),
+            tensors=tuple(self.packed),
+            lacking=tuple(name for name in self.base.specs if name not in under),
+            weights=kept.weights,
+            files=kept.listed,
+        )
+        ranks = np.concatenate(self._ranks) if self._ranks else np.empty(0, np.int64)
+        parts = {RANKS: ranks, FILES: _bytes(kept.data), MANIFEST: _bytes(manifest.encode())}
+        for name, array in parts.items():
+            self.entries.append(TensorSpec(name, "U8" if array.dtype == np.uint8 else "I64", (array.size,)))
+            self._file.write(array, self._end)
+            self._end += array.nbytes
+        header = encode_header(self.entries, metadata_of(manifest), self._header)
+        assert len(header) == self._header, "room was kept for the longest header"
+        self._file.write(_bytes(header), 0)
+        self._file.publish(self._end)
+        self.nbytes = self._end
+        return manifest
+
+
+def _groups(tensors: Sequence[_Tensor]) -> Iterator[list[_Tensor]]:
+    group: list[_Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if group and size + tensor.spec.nbytes > GROUP:
+            yield group
+            group, size = [], 0
+        group.append(tensor)
+        size += tensor.spec.nbytes
+    if group:
+        yield group
+
+
+def _name_of(source: Source) -> str:
+    """What people call it: its id, or the name of its folder, at most half a line."""
+    return (hub_model(source.text) or source.folder.path.resolve().name)[:60]
+
+
+def _bytes(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)
+
+
+def _record(packing: _Packing, manifest: Manifest, kept: Kept, seconds: float) -> PackRecord:
+    forms = {
+        form: FormCount(
+            tensors=sum(tensor.form == form for tensor in manifest.tensors),
+            nbytes=sum(e.nbytes for tensor in manifest.tensors if tensor.form == form for e in tensor.entries),
+        )
+        for form in FORMS
+    }
+    changed = sum(tensor.changed for tensor in manifest.tensors)
+    warnings = [str(note) for source in (packing.base, packing.agent) for note in source.notes]
+    if not changed:
+        warnings.append(f"{packing.agent.text}: changed nothing of {packing.base.text}: is it the trained checkpoint?")
+    return PackRecord(
+        base=packing.base.text,
+        agent=packing.agent.text,
+        nbytes=packing.nbytes,
+        full=sum(tensor.spec.nbytes for tensor in manifest.tensors),
+        elements=sum(tensor.spec.elements for tensor in manifest.tensors),
+        changed=changed,
+        forms=forms,
+        without_base=[tensor.name for tensor in manifest.tensors if tensor.base is None],
+        lacking=list(manifest.lacking),
+        files=sorted(kept.files),
+        left=list(kept.left),
+        same_files=bool(kept.headers),
+        warnings=warnings,
+        seconds=round(seconds, 3),
+    )
