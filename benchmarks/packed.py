@@ -140,10 +140,9 @@ class Bench:
             }
             rows.append(row)
             shares = " | ".join(f"{row[key] / full:.1%}" for key in ("zstd", "packed", "packed_zstd"))
-            times = " | ".join(
-                text(found) for found in (seconds(packs), work(packs), seconds(applies), work(applies), reads)
-            )
-            print(f"| {name} | {full / 1e9:.2f} | {shares} | {times} |", flush=True)
+            measured = (seconds(packs), work(packs), seconds(applies), work(applies), reads)
+            told = " | ".join(map(text, measured))
+            print(f"| {name} | {full / 1e9:.2f} | {shares} | {told} |", flush=True)
         return rows
 
     def merge(self, method: str) -> dict[str, Any]:
