@@ -98,10 +98,18 @@ class Bench:
 
     def pack(self, sizes_alone: bool) -> list[dict[str, Any]]:
         """Each agent packed, and applied again."""
-        print(
-            "| agent | full GB | zstd | packed | packed, zstd | pack s | its processor s | apply s | its processor s | read once s |"
+        heads = (
+            "agent",
+            "full GB",
+            "zstd",
+            "packed",
+            "packed, zstd",
+            "pack s",
+            "processor s",
+            "apply s",
+            "processor s",
         )
-        print("|---|---|---|---|---|---|---|---|---|---|")
+        print(f"| {' | '.join(heads)} | read once s |\n{'|---' * (len(heads) + 1)}|")
         rows = []
         for name in self._names:
             agent, delta = self._folder / "set" / name, self._folder / f"{name}.safetensors"
@@ -132,10 +140,9 @@ class Bench:
             }
             rows.append(row)
             shares = " | ".join(f"{row[key] / full:.1%}" for key in ("zstd", "packed", "packed_zstd"))
-            times = " | ".join(
-                text(found) for found in (seconds(packs), work(packs), seconds(applies), work(applies), reads)
-            )
-            print(f"| {name} | {full / 1e9:.2f} | {shares} | {times} |", flush=True)
+            measured = (seconds(packs), work(packs), seconds(applies), work(applies), reads)
+            told = " | ".join(map(text, measured))
+            print(f"| {name} | {full / 1e9:.2f} | {shares} | {told} |", flush=True)
         return rows
 
     def merge(self, method: str) -> dict[str, Any]:
@@ -160,9 +167,8 @@ class Bench:
                 found[kind] = digests(out, "*.safetensors")
                 shutil.rmtree(out)
             assert found["whole"] == found["packed"], "other weights"
-        print(
-            f"{method}:\n| from | seconds | processor s | read GB | asked GB | peak MB | read once s |\n|---|---|---|---|---|---|---|"
-        )
+        heads = ("from", "seconds", "processor s", "read GB", "asked GB", "peak MB", "read once s")
+        print(f"{method}:\n| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
         for kind, ran in runs.items():
             last = ran[-1]
             numbers = f"{last.read / 1e9:.2f} | {last.asked / 1e9:.2f} | {max(run.peak for run in ran) / 1e6:.0f}"

@@ -72,7 +72,16 @@ def counting(read: Callable[..., Array], counted: list[Block]) -> Callable[..., 
 def odd_base() -> dict[str, Array]:
     """Every kind of dtype; sizes around a word and a chunk; some without elements or axes."""
     rng = np.random.default_rng(0)
-    sizes = {"bf16": 2 * CHUNK + 67, "f32": CHUNK + 1, "f16": 4097, "f64": 63, "i64": 65, "u8": 1031, "bool": 7}
+    sizes = {
+        "bf16": 2 * CHUNK + 67,
+        "f32": CHUNK + 1,
+        "f16": 4097,
+        "f64": 63,
+        "i64": 65,
+        "u64": 300,
+        "u8": 1031,
+        "bool": 7,
+    }
     found = {name: rng.integers(0, 2, size).astype(DTYPES[name.upper()]) for name, size in sizes.items()}
     found["bf16"] = rng.standard_normal(sizes["bf16"]).astype(BF16)
     found["f8_e4m3"] = rng.integers(0, 100, 300).astype(np.uint8).view(DTYPES["F8_E4M3"]).reshape(3, 100)

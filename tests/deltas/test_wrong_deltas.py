@@ -178,8 +178,9 @@ def test_what_a_killed_run_left_is_no_obstacle_and_no_delta(tmp_path: Path) -> N
         pack(made.base, made.agents["code"], tmp_path / "d.safetensors")
     pack(made.base, made.agents["code"], tmp_path / "d.safetensors", overwrite=True, workers=1)
     assert (tmp_path / "d.safetensors").read_bytes() == first  # whatever the threads did
-    with pytest.raises(OutputError, match="is the agent"):
-        pack(made.base, made.agents["code"], made.agents["code"] / "model.safetensors", overwrite=True)
+    for name, message in (("model.safetensors", "is the agent"), ("new.safetensors", "lies in, or holds, the agent")):
+        with pytest.raises(OutputError, match=message):
+            pack(made.base, made.agents["code"], made.agents["code"] / name, overwrite=True)
 
 
 def test_an_apply_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,17 +45,22 @@ def test_compiled_and_defined_agree(monkeypatch: pytest.MonkeyPatch, dtype: str,
         values, places = bits.take(right, marks, k), bits.places(marks, 1000, k)
         np.testing.assert_array_equal(values.view(base.dtype), agent[base != agent])
         np.testing.assert_array_equal(places - 1000, np.flatnonzero(base != agent))
-        for way in (bits.put, lambda *given: by_definition(monkeypatch, bits.put, *given)):
-            guarded = np.concatenate([base, np.full(64, 7, base.dtype)])
-            way(np.concatenate([values, values[:1], np.zeros(1, values.dtype)])[: k + 1], marks,
-                guarded[:n].view(DTYPES[dtype]))  # fmt: skip
+        given = np.concatenate([values, np.zeros(1, values.dtype)])
+        for in_place, defined in ((True, False), (False, False), (True, True), (False, True)):
+            guarded = np.concatenate([base if in_place else np.zeros_like(base), np.full(64, 7, base.dtype)])
+            out = guarded[:n].view(DTYPES[dtype])
+            old = out if in_place else left
+            if defined:
+                by_definition(monkeypatch, bits.put, given, marks, old, out)
+            else:
+                bits.put(given, marks, old, out)
             np.testing.assert_array_equal(guarded[:n], agent)
             assert (guarded[n:] == 7).all()  # nothing behind the end is touched
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_machines_without_the_instructions_do_the_same(size: int) -> None:
-    take, put = (packing.made(function, size) for function in (packing.take_walked, packing.put_walked))
+    take, put = packing.take_made(packing.take_walked, size), packing.put_made(packing.put_walked, size)
     rng = np.random.default_rng(2)
     for n in SIZES[1:]:
         for density in (0.02, 0.5, 1):
@@ -65,7 +70,7 @@ def test_machines_without_the_instructions_do_the_same(size: int) -> None:
             take(values, 0, marks, taken, 0)
             np.testing.assert_array_equal(taken[:-1], values[flags])
             out = np.zeros(n, values.dtype)
-            put(taken, 0, marks, out, 0)
+            put(taken, 0, marks, 0, out, 0)
             np.testing.assert_array_equal(out, np.where(flags, values, 0))
 
 
@@ -91,7 +96,7 @@ def test_without_numba_all_is_the_same() -> None:
     script = (
         "import numpy as np\nfrom agentmerge.sources import bits\n"
         "a = np.zeros(1000, np.float32); b = a.copy(); b[::3] = 1\n"
-        "m = bits.mark(a, b); v = bits.take(b, m, 334)\nbits.put(np.append(v, v[:1]), m, a)\n"
+        "m = bits.mark(a, b); v = bits.take(b, m, 334)\nbits.put(np.append(v, v[:1]), m, a, a)\n"
         "import sys; print((a == b).all(), bits.places(m, 0, 334)[1], 'numba' in sys.modules)"
     )
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}

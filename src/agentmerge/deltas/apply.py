@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
-from agentmerge.deltas.blocks import blocks_of, nbytes, threads
+from agentmerge.deltas.blocks import blocks_of, nbytes, read_of, threads
 from agentmerge.deltas.kept import merged_files
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import ApplyRecord
@@ -17,7 +17,6 @@ from agentmerge.files.destination import Destination
 from agentmerge.files.documents import abbreviated, read_bytes
 from agentmerge.files.header import parsed
 from agentmerge.files.layout import INDEX, Layout, Place, ShardLayout, index_json, plan_layout
-from agentmerge.files.protected import Protected
 from agentmerge.files.writer import Writer
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
@@ -69,7 +68,8 @@ def apply(
     with ExitStack() as stack:
         below = stack.enter_context(opened(BASE, str(base)))
         agent = stack.enter_context(opened(None, str(delta), below))
-        _refuse_read(below, agent, folder)
+        place = Destination(folder)
+        read_of(below, agent).refuse(folder, place.out, place.folder, place.aside.folder)
         layout, files = _planned(agent, below)
         identity = {"apply": agent.identity.as_json(), "base": below.identity.as_json(), "agentmerge": __version__}
         writer = stack.enter_context(Writer(folder, layout, identity, overwrite=overwrite))
@@ -91,17 +91,6 @@ def apply(
             warnings=[str(note) for source in (below, agent) for note in source.notes],
             seconds=round(time.time() - started, 3),
         )
-
-
-def _refuse_read(base: Source, agent: Source, out: Path) -> None:
-    """Raise OutputError where OUT, or a folder that a run has beside it, touches what is read."""
-    read, place = Protected(), Destination(out)
-    for source, what in ((base, "the base"), (agent, "the delta")):
-        for file in source.identity.files:
-            read.add_file(source.identity.folder / file.name, what)
-    if base.folder.whole:
-        read.add_folder(base.folder.path, "the base")
-    read.refuse(out, place.out, place.folder, place.aside.folder)
 
 
 class _Applying:

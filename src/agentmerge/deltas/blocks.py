@@ -1,9 +1,10 @@
-"""The blocks that packing and applying work on, and how many threads they take."""
+"""What packing and applying share: blocks, threads, and what may not be written over."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentmerge.files.protected import Protected
 from agentmerge.machine import available_cpus
 from agentmerge.sources.packed_format import CHUNK
 from agentmerge.tensors import DTYPES, Block
@@ -11,6 +12,7 @@ from agentmerge.tensors import DTYPES, Block
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agentmerge.sources.source import Source
     from agentmerge.tensors import TensorSpec
 
 SIZE = 8 << 20
@@ -33,3 +35,14 @@ def nbytes(block: Block) -> int:
 def threads(wanted: int | None) -> int:
     """How many there are: as wanted, else one for each CPU."""
     return wanted or min(available_cpus(), MOST_WORKERS)
+
+
+def read_of(base: Source, agent: Source) -> Protected:
+    """Every file and folder of a base and an agent, or its delta."""
+    read = Protected()
+    for source, what in ((base, "the base"), (agent, "the agent")):
+        for file in source.identity.files:
+            read.add_file(source.identity.folder / file.name, what)
+        if source.folder.whole:
+            read.add_folder(source.folder.path, what)
+    return read

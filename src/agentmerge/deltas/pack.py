@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentmerge.deltas.blocks import blocks_of, nbytes, threads
+from agentmerge.deltas.blocks import blocks_of, nbytes, read_of, threads
 from agentmerge.deltas.file import NewFile
 from agentmerge.deltas.header import header_room, metadata_of
 from agentmerge.deltas.kept import kept_of
@@ -23,7 +23,6 @@ from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import FormCount, PackRecord
 from agentmerge.errors import BASE
 from agentmerge.files.header import encode_header
-from agentmerge.files.protected import Protected
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
 from agentmerge.sources import bits
@@ -46,7 +45,7 @@ from agentmerge.sources.prefixes import by_common_name, common_name
 from agentmerge.tensors import DTYPES, Block, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agentmerge.deltas.kept import Kept
     from agentmerge.progress import Watch
@@ -86,11 +85,9 @@ def pack(
     with ExitStack() as stack:
         below = stack.enter_context(opened(BASE, str(base)))
         above = stack.enter_context(opened(None, str(agent), below))
-        read = Protected()
-        for source, what in ((below, "the base"), (above, "the agent")):
-            for stored in source.identity.files:
-                read.add_file(source.identity.folder / stored.name, what)
+        read = read_of(below, above)
         read.refuse_file(path)
+        read.refuse(path, path.parent.resolve() / path.name)
         kept = kept_of(above, below)
         file = stack.enter_context(NewFile(path, overwrite=overwrite))
         packing = _Packing(below, above, file, watch or Silent(), threads(workers))
@@ -127,16 +124,17 @@ class _Packing:
         self.base, self.agent = base, agent
         self._file, self._watch, self._workers = file, watch, workers
         self.prints = Prints()
-        self._tensors = [_Tensor(spec, self._under(spec)) for spec in agent.specs.values()]
+        common = by_common_name(base.specs)
+        self._tensors = [_Tensor(spec, self._under(spec, common)) for spec in agent.specs.values()]
         self.packed: list[Packed] = []
         self.entries: list[TensorSpec] = []
         self._ranks: list[Array] = []
         self._header = header_room([tensor.spec for tensor in self._tensors])
         self._end = self._header
 
-    def _under(self, spec: TensorSpec) -> TensorSpec | None:
+    def _under(self, spec: TensorSpec, common: Mapping[str, str]) -> TensorSpec | None:
         """The base's tensor of the same name, dtype and shape, or of the same name but for prefixes."""
-        names = (spec.name, by_common_name(self.base.specs).get(common_name(spec.name), ""))
+        names = (spec.name, common.get(common_name(spec.name), ""))
         found = (self.base.specs.get(name) for name in names)
         return next((s for s in found if s and (s.dtype, s.shape) == (spec.dtype, spec.shape)), None)
 
@@ -183,9 +181,8 @@ class _Packing:
             offsets.append(self._end)
             self._end += entry.nbytes
         tensor.offsets = tuple(offsets)
-        prints = self.prints.of("base", spec.name), self.prints.of("agent", spec.name)
-        name, before = (None, None) if base is None else (base.name, prints[0])
-        tensor.packed = Packed(spec.name, spec.dtype, spec.shape, form, changed, name, before, prints[1])
+        name, before = (None, None) if base is None else (base.name, self.prints.of("base", spec.name))
+        tensor.packed = Packed(spec.name, spec.dtype, spec.shape, form, changed, name, before, "")
 
     def _write(self, tensor: _Tensor, block: Block) -> None:
         assert tensor.packed is not None
@@ -267,7 +264,7 @@ def _record(packing: _Packing, manifest: Manifest, kept: Kept, seconds: float) -
         )
         for form in FORMS
     }
-    changed = sum(tensor.changed for tensor in manifest.tensors)
+    changed, specs = sum(tensor.changed for tensor in manifest.tensors), packing.agent.specs.values()
     warnings = [str(note) for source in (packing.base, packing.agent) for note in source.notes]
     if not changed:
         warnings.append(f"{packing.agent.text}: changed nothing of {packing.base.text}: is it the trained checkpoint?")
@@ -275,8 +272,8 @@ def _record(packing: _Packing, manifest: Manifest, kept: Kept, seconds: float) -
         base=packing.base.text,
         agent=packing.agent.text,
         nbytes=packing.nbytes,
-        full=sum(tensor.spec.nbytes for tensor in manifest.tensors),
-        elements=sum(tensor.spec.elements for tensor in manifest.tensors),
+        full=sum(spec.nbytes for spec in specs),
+        elements=sum(spec.elements for spec in specs),
         changed=changed,
         forms=forms,
         without_base=[tensor.name for tensor in manifest.tensors if tensor.base is None],

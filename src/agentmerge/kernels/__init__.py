@@ -115,8 +115,8 @@ class Backend(Protocol):
     def take(self, values: Array, marks: Array, count: int) -> Array:
         """sources.bits.take: the marked values, [count]."""
 
-    def put(self, values: Array, marks: Array, out: Array) -> None:
-        """sources.bits.put: values, of which there is one more than marks, into the marked places of `out`."""
+    def put(self, values: Array, marks: Array, old: Array, out: Array) -> None:
+        """sources.bits.put: values, of which there is one more than marks, in the marked places, else `old`."""
 
     def places(self, marks: Array, start: int, count: int) -> Array:
         """sources.bits.places: the flat places of the marks, int32 [count]."""

@@ -69,18 +69,20 @@ def take(values: Array, marks: Array, count: int) -> Array:
     return found
 
 
-def put(values: Array, marks: Array, out: Array) -> None:
-    """Values into the marked places of `out`.
+def put(values: Array, marks: Array, old: Array, out: Array) -> None:
+    """Values in the marked places, what was there before in the others.
 
     Args:
         values: [marks + 1]: one more than there are marks, whatever it is.
         marks: uint64 [ceil(n / 64)].
+        old: [n]; it may be `out`.
         out: [n], written.
     """
-    if (backend := _backend(out)) is not None:
-        backend.put(values, marks, out)
+    if (backend := _backend(old, out)) is not None:
+        backend.put(values, marks, old, out)
         return
     bits = f"u{out.itemsize}"
+    np.copyto(out.view(bits), old.view(bits))
     out.view(bits)[_booleans(marks)[: out.size]] = values[:-1].view(bits)
 
 

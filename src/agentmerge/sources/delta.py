@@ -107,14 +107,16 @@ class DeltaWeights:
         """See Weights.read."""
         out = room_for(block, self.specs, self._text, out)
         self._base.read(self._own(block), out)
-        return self.put_over(block, out)
+        return self.put_over(block, out, out)
 
     def under(self, block: Block) -> tuple[Weights, Block] | None:
         """See Over.under."""
         return (self._base, self._own(block)) if block.tensor.name in self.specs else None
 
-    def put_over(self, block: Block, out: Array) -> Array:
+    def put_over(self, block: Block, old: Array, out: Array) -> Array:
         """See Over.put_over."""
+        if old is not out:
+            np.copyto(out, old)
         for changes in self._steps.get(block.tensor.name, ()):
             changes.over(self._own(block), out)
         return out

@@ -7,8 +7,8 @@ its part of the bitmap, or of the indices, without looking at any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Lock, local
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,15 @@ from agentmerge.sources.source import NOWHERE, Extents
 from agentmerge.tensors import DTYPES, Array, Block
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from agentmerge.files.reading import Extent
     from agentmerge.sources.packed_format import Manifest, Packed
     from agentmerge.sources.source import Stored, Weights
     from agentmerge.tensors import TensorSpec
+
+    Room = Callable[[int, np.dtype[Any]], Array]
+    """Gives an uninitialised array of so many elements of a dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +46,20 @@ class Changes:
     values: Array
     """[marks + 1]; the last one means nothing."""
 
-    def over(self, start: int, out: Array) -> None:
-        """Put the values that fall into elements [start, start + out.size) into `out`.
+    def over(self, start: int, old: Array, out: Array) -> None:
+        """The elements [start, start + out.size) with these changes.
 
         Args:
             start: at least `self.start`.
-            out: in the dtype of the values.
+            old: the elements without them; it may be `out`.
+            out: in the dtype of the values, written.
         """
         skip, marks, values = start - self.start, self.marks, self.values
         if skip or start + out.size != self.stop:
             before, inside = bits.parted(marks, skip, out.size)
             count = int(bits.count(inside, CHUNK).sum())
             marks, values = inside, values[before : before + count + 1]
-        bits.put(values, marks, out)
+        bits.put(values, marks, old, out)
 
 
 class _Span(NamedTuple):
@@ -75,6 +79,22 @@ class _Span(NamedTuple):
     def last(self) -> int:
         """Behind the last of them."""
         return int(self.ranks[-1])
+
+
+class _Scratch(local):
+    """Memory of one thread that is used again: fresh pages would cost as much as what is read into them."""
+
+    def __init__(self) -> None:
+        self._held: dict[np.dtype[Any], Array] = {}
+
+    def take(self, elements: int, dtype: np.dtype[Any]) -> Array:
+        """An uninitialised array [elements]; what was taken of this dtype before is gone."""
+        if dtype not in self._held or self._held[dtype].size < elements:
+            self._held[dtype] = np.empty(elements, dtype)
+        return self._held[dtype][:elements]
+
+
+_MARKS, _VALUES = _Scratch(), _Scratch()
 
 
 class PackedWeights:
@@ -109,7 +129,7 @@ class PackedWeights:
         if under is None:
             return self.file.read(Block(self.specs[block.tensor.name], block.start, block.stop), out)
         self.base.read(under[1], out)
-        return self.put_over(block, out)
+        return self.put_over(block, out, out)
 
     def under(self, block: Block) -> tuple[Weights, Block] | None:
         """See Over.under; None of a tensor that is kept whole."""
@@ -118,7 +138,7 @@ class PackedWeights:
             return None
         return self.base, Block(self.base.specs[tensor.base], block.start, block.stop)
 
-    def put_over(self, block: Block, out: Array) -> Array:
+    def put_over(self, block: Block, old: Array, out: Array) -> Array:
         """See Over.put_over.
 
         Raises:
@@ -126,14 +146,16 @@ class PackedWeights:
         """
         tensor = self.packed[block.tensor.name]
         span = self._span(tensor, block)
-        if span is None:
+        if span is not None and tensor.form == "bitmap":
+            self._marked(tensor, span, _MARKS.take, _VALUES.take).over(block.start, old, out)
             return out
-        if tensor.form == "bitmap":
-            self._marked(tensor, span).over(block.start, out)
+        if old is not out:
+            np.copyto(out, old)
+        if span is None:
             return out
         places = self._places(tensor, span)
         low, high = np.searchsorted(places, [block.start, block.stop])
-        values = self._values(tensor, span)[low:high]
+        values = self._values(tensor, span, _VALUES.take)[low:high]
         size = f"u{out.itemsize}"
         out.view(size)[places[low:high] - block.start] = values.view(size)
         return out
@@ -146,7 +168,7 @@ class PackedWeights:
         """
         tensor = self.packed[block.tensor.name]
         span = self._span(tensor, block)
-        return None if span is None else self._marked(tensor, span)
+        return None if span is None else self._marked(tensor, span, np.empty, np.empty)
 
     def ranks(self, name: str) -> Array:
         """How many values lie before every CHUNK of a tensor's elements and, last, how many there are, int64.
@@ -173,16 +195,19 @@ class PackedWeights:
         ranks = self.ranks(tensor.name)[low : high + 1]
         return _Span(low * CHUNK, min(high * CHUNK, tensor.spec.elements), ranks) if ranks[0] < ranks[-1] else None
 
-    def _marked(self, tensor: Packed, span: _Span) -> Changes:
+    def _marked(self, tensor: Packed, span: _Span, marks_in: Room, values_in: Room) -> Changes:
         elements = span.stop - span.start
         if tensor.form == "bitmap":
-            entry = self.file.specs[tensor.name + BITMAP]
-            marks = bits.as_words(self.file.read(Block(entry, span.start // 8, -(-span.stop // 8))), elements)
+            entry, words = self.file.specs[tensor.name + BITMAP], marks_in(-(-elements // bits.WORD), bits.LITTLE)
+            words[-1] = 0
+            block = Block(entry, span.start // 8, -(-span.stop // 8))
+            self.file.read(block, words.view(np.uint8)[: block.elements])
+            marks = words.astype(np.uint64, copy=False)
             if (bits.count(marks, CHUNK) != np.diff(span.ranks)).any() or bits.beyond(marks, elements):
                 raise self._damaged(tensor, "has other marks than values")
         else:
             marks = bits.marked(self._places(tensor, span) - np.int32(span.start), elements)
-        return Changes(span.start, span.stop, marks, self._values(tensor, span))
+        return Changes(span.start, span.stop, marks, self._values(tensor, span, values_in))
 
     def _places(self, tensor: Packed, span: _Span) -> Array:
         """The flat places of what is changed, int32, increasing."""
@@ -191,10 +216,10 @@ class PackedWeights:
             raise self._damaged(tensor, "has indices that do not increase, or leave their place")
         return found
 
-    def _values(self, tensor: Packed, span: _Span) -> Array:
+    def _values(self, tensor: Packed, span: _Span, room: Room) -> Array:
         """What stands there now, and one element more that means nothing."""
         spec = self.file.specs[tensor.name + VALUES]
-        values = np.empty(span.last - span.first + 1, DTYPES[spec.dtype])
+        values = room(span.last - span.first + 1, DTYPES[spec.dtype])
         self.file.read(Block(spec, span.first, span.last), values[:-1])
         return values
 

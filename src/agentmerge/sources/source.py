@@ -89,8 +89,13 @@ class Over(Protocol):
     def under(self, block: Block) -> tuple[Weights, Block] | None:
         """Whose numbers a block has but for changes, and which; None where it has others, or is not there."""
 
-    def put_over(self, block: Block, out: Array) -> Array:
-        """`out`, which holds the numbers of `under(block)`, made those of the block.
+    def put_over(self, block: Block, old: Array, out: Array) -> Array:
+        """A block from what it is but for changes.
+
+        Args:
+            block: one that has something under it.
+            old: the numbers of `under(block)`.
+            out: written, and returned; it may be `old`.
 
         Raises:
             SourceError: the changes can't be read.

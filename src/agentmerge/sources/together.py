@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from agentmerge.files import reading
 from agentmerge.files.positional import advise_soon
 from agentmerge.sources.source import Over
@@ -48,8 +46,7 @@ def read_blocks(
         if known is None:  # put together by a view, or the read that failed, for its error
             weights.read(block, into[i])
         else:
-            np.copyto(into[i], known)
-            weights.put_over(block, into[i])  # type: ignore[attr-defined]
+            weights.put_over(block, known, into[i])  # type: ignore[attr-defined]
 
 
 def _known(weights: Weights, block: Block, read: Sequence[tuple[tuple[Weights, Block], Array]]) -> Array | None:

@@ -46,12 +46,16 @@ def take(values: Array, marks: Array, count: int) -> Array:
     return out[:count]
 
 
-def put(values: Array, marks: Array, out: Array) -> None:
+def put(values: Array, marks: Array, old: Array, out: Array) -> None:
     """See Backend.put."""
     from agentmerge.kernels.cpu.loops import packing as loops
+    from agentmerge.kernels.cpu.loops.vectors import PACKS
 
+    if old is not out:  # vectors bring it along, but for the last word
+        begin = max(marks.size - 1, 0) * WIDTH if PACKS[out.itemsize] else 0
+        np.copyto(out[begin:], old[begin:])
     bits = f"u{out.itemsize}"
-    loops.put[out.itemsize](values.view(bits), address(values), marks, out.view(bits), address(out))
+    loops.put[out.itemsize](values.view(bits), address(values), marks, address(old), out.view(bits), address(out))
 
 
 def places(marks: Array, start: int, count: int) -> Array:

@@ -118,7 +118,7 @@ def take_walked(values: Array, _values: int, marks: Array, out: Array, _out: int
                 p += np.int64(left >> np.uint64(j) & ONE)
 
 
-def put_walked(values: Array, _values: int, marks: Array, out: Array, _out: int) -> None:
+def put_walked(values: Array, _values: int, marks: Array, _old: int, out: Array, _out: int) -> None:
     """See `put`; for any machine."""
     p: Any = np.int64(0)
     for w in range(marks.size):
@@ -152,12 +152,12 @@ def _by_vectors(size: int) -> tuple[Callable[..., None], Callable[..., None]]:
         if marks.size:
             _take_word(values, WORD * last, marks[last], out, p)
 
-    def put(values: Array, from_: int, marks: Array, out: Array, to: int) -> None:
+    def put(values: Array, from_: int, marks: Array, old: int, out: Array, to: int) -> None:
         p, last = np.int64(0), max(marks.size - 1, 0)
         for w in range(last):
             for part in range(0, WORD, LANES):
-                left, at = marks[w] >> np.uint64(part) & LOW, to + size * (WORD * w + part)
-                store(at, put_into(from_ + size * p, mask(left), load(at)))
+                left, at = marks[w] >> np.uint64(part) & LOW, size * (WORD * w + part)
+                store(to + at, put_into(from_ + size * p, mask(left), load(old + at)))
                 p += population(left)
         if marks.size:
             _put_word(values, WORD * last, marks[last], out, p)
@@ -177,17 +177,22 @@ def places(marks: Array, start: int, out: Array) -> None:
             left &= left - ONE
 
 
-def made(function: Callable[..., None], size: int) -> Loop:
-    """The loop of a function for elements of 2 or 4 bytes, whose bits are taken as they are."""
+def take_made(function: Callable[..., None], size: int) -> Loop:
+    """The loop of a function that takes elements of 2 or 4 bytes, whose bits are taken as they are."""
     kind = _U16 if size == 2 else _U32
     return compiled(types.void(kind, types.int64, WORDS, kind, types.int64))(function)
 
 
-_TAKE = {size: _by_vectors(size)[0] if PACKS[size] else take_walked for size in (2, 4)}
-_PUT = {size: _by_vectors(size)[1] if PACKS[size] else put_walked for size in (2, 4)}
-take = {size: made(function, size) for size, function in _TAKE.items()}
+def put_made(function: Callable[..., None], size: int) -> Loop:
+    """That of one that puts them."""
+    kind = _U16 if size == 2 else _U32
+    return compiled(types.void(kind, types.int64, WORDS, types.int64, kind, types.int64))(function)
+
+
+take = {size: take_made(_by_vectors(size)[0] if PACKS[size] else take_walked, size) for size in (2, 4)}
 """By bytes of an element: the marked `values` [n] one after another into `out`, which has room for one more; each with
 its address."""
-put = {size: made(function, size) for size, function in _PUT.items()}
-"""By bytes of an element: `values`, of which there is one more than marks, into the marked places of `out` [n]; each
-with its address."""
+put = {size: put_made(_by_vectors(size)[1] if PACKS[size] else put_walked, size) for size in (2, 4)}
+"""By bytes of an element: `values`, of which there is one more than marks, into the marked places of `out` [n], each
+with its address. Where PACKS, all but the last WORD places take what is not marked from the address `old`; elsewhere
+and behind them `out` holds it."""
