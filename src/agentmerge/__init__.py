@@ -10,8 +10,9 @@ from agentmerge._version import __version__
 if TYPE_CHECKING:
     from agentmerge.api import check, merge, probe, sweep, sweep_all
     from agentmerge.deltas.apply import apply
+    from agentmerge.deltas.join import join
     from agentmerge.deltas.pack import pack
-    from agentmerge.deltas.record import ApplyRecord, PackRecord
+    from agentmerge.deltas.record import ApplyRecord, JoinRecord, PackRecord
     from agentmerge.engine.preflight import CheckRecord
     from agentmerge.errors import MergeError
     from agentmerge.methods.base import MergeMethod
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "apply": "deltas.apply",
     "check": "api",
+    "join": "deltas.join",
     "merge": "api",
     "pack": "deltas.pack",
     "probe": "api",
     "sweep": "api",
     "sweep_all": "api",
     "ApplyRecord": "deltas.record",
+    "JoinRecord": "deltas.record",
     "PackRecord": "deltas.record",
     "CheckRecord": "engine.preflight",
     "Recipe": "recipe",
@@ -41,6 +44,7 @@ _HOMES = {
 __all__ = [
     "ApplyRecord",
     "CheckRecord",
+    "JoinRecord",
     "MergeError",
     "MergeMethod",
     "MergeRecord",
@@ -50,6 +54,7 @@ __all__ = [
     "__version__",
     "apply",
     "check",
+    "join",
     "merge",
     "pack",
     "probe",

@@ -19,6 +19,7 @@ COMMANDS = {
     "schema": "Print a JSON Schema, for editors and for checks.",
     "pack": "Write an agent as what it changed of its base: lossless, a fraction of the size.",
     "apply": "Make the agent of a packed delta and its base again.",
+    "join": "Make packed deltas of one base one, without the base, where no two changed the same element.",
     "synth": "Write a synthetic base and agents in the shape of a real model.",
     "importance": "Measure which weights an agent's own answers depend on: the diagonal Fisher.",
     "grams": "Measure the Gram matrices of the inputs of an agent's layers, for esm and regmean.",

@@ -17,12 +17,11 @@ import numpy as np
 
 from agentmerge.deltas.blocks import blocks_of, nbytes, read_of, threads
 from agentmerge.deltas.file import NewFile
-from agentmerge.deltas.header import header_room, metadata_of
+from agentmerge.deltas.growing import Growing
 from agentmerge.deltas.kept import kept_of
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import FormCount, PackRecord
 from agentmerge.errors import BASE
-from agentmerge.files.header import encode_header
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
 from agentmerge.sources import bits
@@ -30,10 +29,7 @@ from agentmerge.sources.hub import hub_model
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import (
     CHUNK,
-    FILES,
     FORMS,
-    MANIFEST,
-    RANKS,
     Manifest,
     Packed,
     entries_of,
@@ -111,26 +107,18 @@ class _Tensor:
     offsets: tuple[int, ...] = ()
     """Of its entries, from the start of the file."""
 
-    @property
-    def ranks(self) -> Array:
-        """As RANKS has them."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])
-
 
 class _Packing:
     """The work of one file."""
 
     def __init__(self, base: Source, agent: Source, file: NewFile, watch: Watch, workers: int) -> None:
         self.base, self.agent = base, agent
-        self._file, self._watch, self._workers = file, watch, workers
+        self._watch, self._workers = watch, workers
         self.prints = Prints()
         common = by_common_name(base.specs)
         self._tensors = [_Tensor(spec, self._under(spec, common)) for spec in agent.specs.values()]
         self.packed: list[Packed] = []
-        self.entries: list[TensorSpec] = []
-        self._ranks: list[Array] = []
-        self._header = header_room([tensor.spec for tensor in self._tensors])
-        self._end = self._header
+        self._growing = Growing(file, [tensor.spec for tensor in self._tensors])
 
     def _under(self, spec: TensorSpec, common: Mapping[str, str]) -> TensorSpec | None:
         """The base's tensor of the same name, dtype and shape, or of the same name but for prefixes."""
@@ -175,38 +163,30 @@ class _Packing:
         changed = spec.elements if base is None else int(tensor.counts.sum())
         sparse = may_be_sparse(spec.name, self.agent.specs)
         form = "whole" if base is None else smallest(spec, changed, sparse=sparse)
-        offsets = []
-        for entry in entries_of(spec, form, changed):
-            self.entries.append(entry)
-            offsets.append(self._end)
-            self._end += entry.nbytes
-        tensor.offsets = tuple(offsets)
+        tensor.offsets = self._growing.place(entries_of(spec, form, changed))
         name, before = (None, None) if base is None else (base.name, self.prints.of("base", spec.name))
         tensor.packed = Packed(spec.name, spec.dtype, spec.shape, form, changed, name, before, "")
 
     def _write(self, tensor: _Tensor, block: Block) -> None:
         assert tensor.packed is not None
-        agent, size = self.agent.weights.read(block), DTYPES[block.tensor.dtype].itemsize
+        agent = self.agent.weights.read(block)
         if tensor.base is None:
             self.prints.add("agent", block, agent)
         if tensor.packed.form == "whole":
-            self._file.write(agent, tensor.offsets[0] + block.start * size)
+            self._growing.file.write(agent, tensor.offsets[0] + block.start * DTYPES[block.tensor.dtype].itemsize)
             return
         marks = tensor.marks[block.start // bits.WORD : -(-block.stop // bits.WORD)]
         before = int(tensor.counts[: block.start // CHUNK].sum())
         count = int(tensor.counts[block.start // CHUNK : -(-block.stop // CHUNK)].sum())
-        if tensor.packed.form == "indices":
-            self._file.write(bits.places(marks, block.start, count), tensor.offsets[0] + 4 * before)
-        else:
-            self._file.write(bits.as_bytes(marks, block.elements), tensor.offsets[0] + block.start // 8)
-        self._file.write(bits.take(agent, marks, count), tensor.offsets[1] + before * size)
+        values = bits.take(agent, marks, count)
+        self._growing.write(tensor.packed.form, tensor.offsets, block, before, marks, values)
 
     def _done(self, tensor: _Tensor) -> None:
         assert tensor.packed is not None
         found = replace(tensor.packed, print=self.prints.of("agent", tensor.spec.name))
         self.packed.append(found)
         if found.ranks:
-            self._ranks.append(tensor.ranks)
+            self._growing.ranked(tensor.counts)
         tensor.marks = tensor.counts = np.empty(0, np.int64)
 
     def finish(self, kept: Kept) -> Manifest:
@@ -220,17 +200,7 @@ class _Packing:
             weights=kept.weights,
             files=kept.listed,
         )
-        ranks = np.concatenate(self._ranks) if self._ranks else np.empty(0, np.int64)
-        parts = {RANKS: ranks, FILES: _bytes(kept.data), MANIFEST: _bytes(manifest.encode())}
-        for name, array in parts.items():
-            self.entries.append(TensorSpec(name, "U8" if array.dtype == np.uint8 else "I64", (array.size,)))
-            self._file.write(array, self._end)
-            self._end += array.nbytes
-        header = encode_header(self.entries, metadata_of(manifest), self._header)
-        assert len(header) == self._header, "room was kept for the longest header"
-        self._file.write(_bytes(header), 0)
-        self._file.publish(self._end)
-        self.nbytes = self._end
+        self.nbytes = self._growing.finish(manifest, kept.data)
         return manifest
 
 
@@ -250,10 +220,6 @@ def _groups(tensors: Sequence[_Tensor]) -> Iterator[list[_Tensor]]:
 def _name_of(source: Source) -> str:
     """What people call it: its id, or the name of its folder, at most half a line."""
     return (hub_model(source.text) or source.folder.path.resolve().name)[:60]
-
-
-def _bytes(data: bytes) -> Array:
-    return np.frombuffer(data, np.uint8)
 
 
 def _record(packing: _Packing, manifest: Manifest, kept: Kept, seconds: float) -> PackRecord:

@@ -56,3 +56,18 @@ class ApplyRecord(Record):
     """Whether they are the agent's byte for byte; else its tensors, in files of our own making."""
     warnings: list[str]
     seconds: float
+
+
+class JoinRecord(Record):
+    """What was made of several packed deltas."""
+
+    format: str = "agentmerge.join/1"
+    base: str
+    """The name of the base that they lie over."""
+    agents: dict[str, str]
+    nbytes: int
+    """Of the file."""
+    elements: int
+    changed: dict[str, int]
+    """By agent, elements whose bits differ from the base's; no two agents changed the same."""
+    seconds: float
