@@ -94,7 +94,7 @@ class Run(Settings):
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
     """Threads; auto takes one per CPU."""
     block_size: Literal["auto"] | Annotated[Size, Field(ge=4000)] = "auto"
-    """Bytes of the base that one block holds; auto takes 8MB, less where many workers hold many agents."""
+    """Bytes of the base that one block holds; auto takes 8MB, less where there are many workers or agents."""
     runner: Literal["local"] = "local"
     """Who does the work: local is threads of this process."""
     survey: PathText | None = None

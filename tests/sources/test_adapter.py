@@ -16,6 +16,7 @@ from agentmerge.errors import BASE, Role, SourceError
 from agentmerge.sources import lowrank
 from agentmerge.sources.adapter_config import adapter_config
 from agentmerge.sources.opening import opened
+from agentmerge.sources.together import read_blocks
 from agentmerge.tensors import DTYPES, Block
 from agentmerge.testing import assert_source_contract, random_base, write_checkpoint
 from tests.sources.adapters import PEFT, embedded, lora, matrices, put_adapter, summed
@@ -113,6 +114,26 @@ def test_without_compiled_loops_an_adapter_is_the_same(tmp_path: Path, monkeypat
         compiled = whole(source, f"{UP}.weight")
         monkeypatch.setattr(kernels, "choose", lambda *_: None)
         assert whole(source, f"{UP}.weight").tobytes() == compiled.tobytes()
+
+
+def test_a_block_of_the_base_that_was_just_read_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = matrices(1, 67, 131, 4)
+    name = f"{UP}.weight"
+    with agent(tmp_path, lora(UP, a, b)) as (base, source):
+        expected, part = whole(source, name), source.weights.parts[name]  # type: ignore[attr-defined]
+        below, spec = part.under.weights, source.specs[name]
+        block, under = Block(spec, 0, spec.elements), Block(part.under.spec, 0, spec.elements)
+        into = [np.empty(spec.elements, base[name].dtype), np.empty(spec.elements, expected.dtype)]
+        read = type(below).read
+        asked: list[str] = []
+        monkeypatch.setattr(
+            type(below), "read", lambda self, block, out=None: asked.append(block.tensor.name) or read(self, block, out)
+        )
+        read_blocks([(below, under), (source.weights, block)], into)
+        assert into[1].tobytes() == expected.tobytes()
+        assert name not in asked
 
 
 def test_blocks_of_rows_wider_than_a_step_are_the_same(tmp_path: Path) -> None:

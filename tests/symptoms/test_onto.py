@@ -63,6 +63,22 @@ def test_the_changes_are_added_to_the_other_checkpoint_on_its_own_grid(case: Cas
         assert not np.array_equal(array, onto[name])
 
 
+def test_a_rounding_of_the_agents_is_no_change_of_the_other_checkpoint(case: Case) -> None:
+    rng = np.random.default_rng(4)
+    base = {name: rng.normal(0, 0.5, array.shape).astype(np.float32) for name, array in model().items()}
+    coarse = {name: array.astype(BF16) for name, array in base.items()}
+    onto = newer("F32")
+    put(case, onto)
+    case.put("base", base)
+    moved = coarse | {MLP: (coarse[MLP].astype(np.float32) * 2).astype(BF16)}
+    case.put("code", moved)
+    case.put("tool", coarse | {NORM: (coarse[NORM].astype(np.float32) * 2).astype(BF16)})
+    found = merged(case)
+    for name in (EMBED, HEAD):
+        assert_same_bits(found[name], onto[name], name)
+    assert_same_bits(found[MLP], onto[MLP] + (moved[MLP].astype(np.float32) - base[MLP]), MLP)
+
+
 def test_output_dtype_wins_over_that_of_the_other_checkpoint(case: Case) -> None:
     put(case, newer("F16"))
     assert {array.dtype for array in merged(case, output={"dtype": "float32"}).values()} == {np.dtype(np.float32)}

@@ -111,12 +111,21 @@ class LowRankWeights:
         inner = Block(part.under.spec, block.start, block.stop)
         if part.verbatim:
             return part.under.weights.read(inner, out)
-        stored = part.under.weights.read(inner)
+        return self.put_over(block, part.under.weights.read(inner), out)
+
+    def under(self, block: Block) -> tuple[Weights, Block] | None:
+        """See Over.under."""
+        part = self.parts.get(block.tensor.name)
+        return None if part is None else (part.under.weights, Block(part.under.spec, block.start, block.stop))
+
+    def put_over(self, block: Block, old: Array, out: Array) -> Array:
+        """See Over.put_over."""
+        part = self.parts[block.tensor.name]
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             if part.product is None:
-                out[:] = stored.astype(out.dtype)
+                out[:] = old.astype(out.dtype)
             else:
-                _add(part.product, part.spec.shape, block.start, stored, out)
+                _add(part.product, part.spec.shape, block.start, old, out)
         return out
 
     def extents(self, block: Block) -> Extents:

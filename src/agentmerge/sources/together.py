@@ -39,25 +39,21 @@ def read_blocks(
     lying = [i for i, found in enumerate(extents) if found.verbatim]
     filled = reading.fill([into[i] for i in lying], [extents[i].parts for i in lying], later)
     done = set(lying[:filled])
+    read = {_key(*wanted[i]): into[i] for i in done}
     for i, (weights, block) in enumerate(wanted):
         if i in done:
             continue
-        known = _known(weights, block, [(wanted[j], into[j]) for j in done])
+        under = weights.under(block) if isinstance(weights, Over) else None
+        known = None if under is None else read.get(_key(*under))
         if known is None:  # put together by a view, or the read that failed, for its error
             weights.read(block, into[i])
         else:
             weights.put_over(block, known, into[i])  # type: ignore[attr-defined]
 
 
-def _known(weights: Weights, block: Block, read: Sequence[tuple[tuple[Weights, Block], Array]]) -> Array | None:
-    """What was read that a block's numbers are but for changes."""
-    under = weights.under(block) if isinstance(weights, Over) else None
-    if under is None:
-        return None
-    whose, which = under
-    place = which.tensor.name, which.start, which.stop
-    same = (array for (other, its), array in read if other is whose and (its.tensor.name, its.start, its.stop) == place)
-    return next(same, None)
+def _key(weights: Weights, block: Block) -> tuple[int, str, int, int]:
+    """Whose numbers a block has, and which."""
+    return id(weights), block.tensor.name, block.start, block.stop
 
 
 def _advise(parts: Iterable[Extent]) -> None:
