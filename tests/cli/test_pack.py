@@ -56,6 +56,7 @@ def test_what_does_not_fit_is_told_before_anything_is_merged(
         ([], "neither --out nor --patch"),
         (["--patch", str(tmp_path / "taken")], "exists already"),
         (["--patch", patch, "--undo", patch], "are both"),
+        (["--out", str(tmp_path / "o"), "--patch", f"{sources[1]}/p"], "lies in, or holds, the source of base"),
         (
             ["--out", str(tmp_path / "o"), "--patch", patch, "--method", "ram_plus", "--sweep", "rescale=0.1,0.2"],
             "sweep",

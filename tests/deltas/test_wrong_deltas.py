@@ -230,3 +230,16 @@ def test_weights_that_are_not_finite_are_packed_and_still_stop_a_merge(tmp_path:
     recipe = {"base": str(made.base), "agents": {"a": str(tmp_path / "d.safetensors")}, "method": "ram"}
     with pytest.raises(DataError, match=r"model\.norm\.weight"):
         merge(recipe, tmp_path / "out")
+
+
+def test_several_deltas_in_a_folder_and_a_checkpoint_as_delta_are_refused(tmp_path: Path) -> None:
+    made = make_agents(tmp_path / "in")
+    for name in ("a", "b"):
+        pack(made.base, made.agents["code"], tmp_path / "d" / f"{name}.safetensors")
+    with pytest.raises(SourceError, match=r"found a\.safetensors, a packed delta, beside b\.safetensors"):
+        apply(made.base, tmp_path / "d", tmp_path / "out")
+    (tmp_path / "d" / "b.safetensors").unlink()
+    apply(made.base, tmp_path / "d", tmp_path / "out")  # alone in a folder it is the folder's
+    assert sums(tmp_path / "out") == sums(made.agents["code"])
+    with pytest.raises(SourceError, match="a whole checkpoint, expected a delta"):
+        apply(made.base, made.agents["tool"], tmp_path / "other")

@@ -59,7 +59,7 @@ def merge(
     A killed merge resumes when the same command is run again.
     """
     fields = parse_sweeps(sweep or ())
-    patches = Patches.of(out, patch, undo, several=bool(fields), overwrite=overwrite)
+    patches = Patches.of(recipe, out, patch, undo, several=bool(fields), overwrite=overwrite)
     out = patches.folder
     if dry_run:
         _say_plans(recipe, fields, out, overwrite=patches.replaces, json=json, quiet=quiet)

@@ -12,6 +12,7 @@ from agentmerge.cli.console import Bar, say, tell_warnings
 from agentmerge.cli.options import Json, Quiet
 from agentmerge.cli.process import printing
 from agentmerge.cli.sizes import format_size
+from agentmerge.deltas.file import check_free
 from agentmerge.errors import shortened
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def pack(
 
     The file is an agent for `merge` and the others, over the same base; `agentmerge apply` makes the checkpoint of it.
     """
+    for path in (out, undo):
+        if path is not None:
+            check_free(path, overwrite=overwrite)
     with Bar(quiet) as bar:
         records = {out: agentmerge.pack(base, agent, out, overwrite=overwrite, workers=workers, watch=bar)}
         if undo is not None:

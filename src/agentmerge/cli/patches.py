@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import agentmerge
 from agentmerge.cli.pack import summary
 from agentmerge.deltas.file import check_free
+from agentmerge.engine.preflight import named_in
 from agentmerge.errors import RecipeError, Where
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from agentmerge.cli.console import Bar
     from agentmerge.deltas.record import PackRecord
+    from agentmerge.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,13 @@ class Patches:
     overwrite: bool
 
     @classmethod
-    def of(cls, out: Path | None, patch: Path | None, undo: Path | None, *, several: bool, overwrite: bool) -> Self:
+    def of(
+        cls, recipe: Recipe, out: Path | None, patch: Path | None, undo: Path | None, *, several: bool, overwrite: bool
+    ) -> Self:
         """What the options ask for.
 
         Args:
+            recipe: whose sources are not written over.
             out: the folder.
             patch: the file; None writes none.
             undo: that of its inverse.
@@ -44,7 +49,7 @@ class Patches:
 
         Raises:
             RecipeError: they do not fit together.
-            OutputError: a file is there already.
+            OutputError: a file is there already, or lies in what is read.
         """
         files = [path for path in (patch, undo) if path is not None]
         if several and files:
@@ -54,8 +59,10 @@ class Patches:
             raise _impossible("merge: neither --out nor --patch is given", "Say where the merge shall go: --out DIR.")
         if len({*files}) < len(files):
             raise _impossible(f"--patch and --undo are both {patch}", "Give two files.")
+        read = named_in(recipe)
         for path in files:
             check_free(path, overwrite=overwrite)
+            read.refuse(path, path.parent.resolve() / path.name)
         hidden = None if patch is None else patch.with_name(f".{patch.name}.merged")
         folder = out or hidden
         assert folder is not None

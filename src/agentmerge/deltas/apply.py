@@ -20,6 +20,7 @@ from agentmerge.files.layout import INDEX, Layout, Place, ShardLayout, index_jso
 from agentmerge.files.writer import Writer
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
+from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed import PackedWeights
 from agentmerge.sources.packed_format import WHOLE_TODO
@@ -68,6 +69,9 @@ def apply(
     with ExitStack() as stack:
         below = stack.enter_context(opened(BASE, str(base)))
         agent = stack.enter_context(opened(None, str(delta), below))
+        if isinstance(agent.weights, FolderWeights):
+            todo = "Give what `agentmerge pack` wrote with --delta, and what it was packed with, with --base."
+            raise SourceError(f"{agent.text}: a whole checkpoint", expected="a delta", todo=todo, where=agent.where)
         place = Destination(folder)
         read_of(below, agent).refuse(folder, place.out, place.folder, place.aside.folder)
         layout, files = _planned(agent, below)

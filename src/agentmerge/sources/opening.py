@@ -173,7 +173,15 @@ def _open_deltas(request: Request) -> AbstractContextManager[Source]:
 
 
 def _open_packed(request: Request) -> AbstractContextManager[Source]:
-    return open_packed(request.role, request.text, _packed(request) or request.path, request.base)
+    first, *more = _packed(request)
+    others = [name for name in request.weights if name != first.name]
+    if more or others or INDEX in (request.names or ()):
+        found = f"{request.path}: found {first.name}, a packed delta, beside {shortened(others or [INDEX])}"
+        todo = (
+            f"Give the file that is meant, for example {first}; what else is the agent's lies in a folder of its own."
+        )
+        raise SourceError(found, expected="one packed delta alone", todo=todo)
+    return open_packed(request.role, request.text, first, request.base)
 
 
 def _refuse_parts(request: Request) -> NoReturn:
@@ -226,17 +234,20 @@ def _deltas(request: Request) -> list[str]:
     """The files that are deltas."""
     if request.names is None:
         return delta_files(request.path.parent, [request.path.name])
-    sharded = INDEX in request.names
-    return delta_files(request.path, [name for name in request.weights if not (sharded and SHARD.search(name))])
+    return delta_files(request.path, _single(request))
 
 
-def _packed(request: Request) -> Path | None:
-    """The packed delta that was named, or that is the only weight file of a folder; None for anything else."""
+def _packed(request: Request) -> list[Path]:
+    """The files that are packed deltas."""
     if request.names is None:
-        return request.path if request.exists and is_packed(request.path) else None
-    alone = len(request.weights) == 1 and INDEX not in request.names
-    path = request.path / request.weights[0] if alone else request.path
-    return path if alone and is_packed(path) else None
+        return [request.path] if request.exists and is_packed(request.path) else []
+    return [path for path in map(request.path.joinpath, _single(request)) if is_packed(path)]
+
+
+def _single(request: Request) -> list[str]:
+    """The safetensors files of a folder that are no shards of its index."""
+    sharded = INDEX in (request.names or ())
+    return [name for name in request.weights if not (sharded and SHARD.search(name))]
 
 
 def _parts(request: Request) -> Unfinished | None:
@@ -253,7 +264,7 @@ OPENERS = (
     Opener(lambda request: not request.exists, _refuse_nothing),
     Opener(_is_adapter, _open_adapter, adds=True),
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
-    Opener(lambda request: _packed(request) is not None, _open_packed),
+    Opener(lambda request: bool(_packed(request)), _open_packed),
     Opener(lambda request: bool(_deltas(request)), _open_deltas),
     Opener(lambda request: request.names is None, _open_file),
     Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),
