@@ -18,19 +18,19 @@ from agentmerge.errors import RecipeError
 from agentmerge.recipe import SECTIONS, Recipe
 
 OWN = {
-    "merge": {"out", "dry_run", "sweep", "report", "overwrite", "json", "quiet"},
+    "merge": {"out", "patch", "undo", "dry_run", "sweep", "report", "overwrite", "json", "quiet"},
     "probe": {"json", "full", "html", "figures", "quiet"},
     "check": {"json"},
 }
 """What these commands have that is no field of a recipe."""
 LEFT_OUT = {
     "merge": set(),
-    "probe": {"inputs.tokenizer_from", "output", "seed", "run.runner", "run.survey", "run.allow_slow"},
+    "probe": {"onto", "inputs.tokenizer_from", "output", "seed", "run.runner", "run.survey", "run.allow_slow"},
     "check": {"output", "seed", "run"},
 }
 """Sections and fields that do nothing there."""
 FIELDS = {field.path: field for field in recipe_fields()}
-SETTABLE = {path for path, field in FIELDS.items() if field.section in SECTIONS} | {"base", "seed"}
+SETTABLE = {path for path, field in FIELDS.items() if field.section in SECTIONS} | {"base", "onto", "seed"}
 """What one word on the command line can give; agents, method and its settings have shorthands."""
 
 
