@@ -149,7 +149,7 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _names_known(self) -> Self:
-        for role in ("base", "onto") if self.onto is not None else ("base",):
+        for role in ("base", "onto"):
             if role in self.agents:
                 found, todo = f"agents.{role}: '{role}' is the {role}'s own name", "Give this agent another name."
                 raise RecipeError(found, todo=todo, where=Where(path=f"agents.{role}"))

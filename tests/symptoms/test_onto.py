@@ -154,8 +154,8 @@ def test_nan_in_the_other_checkpoint_is_told_as_its_own(case: Case) -> None:
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ({NORM: None}, ("agent 'onto' has not all of the base's tensors", NORM)),
-        ({"model.more.weight": np.zeros(3, np.float32)}, ("agent 'onto' has tensors that the base lacks", "more")),
+        ({NORM: None}, ("onto has not all of the base's tensors", NORM)),
+        ({"model.more.weight": np.zeros(3, np.float32)}, ("onto has tensors that the base lacks", "more")),
         ({EMBED: np.zeros((20, 12), BF16)}, ("onto has shape [20, 12], base has [16, 12]",)),
     ],
 )
@@ -262,6 +262,27 @@ def test_a_dry_run_names_the_other_checkpoint_and_its_bytes(case: Case, capsys: 
     assert found[1]["onto"] == str(case.folder / "other")
     assert found[1]["read_bytes"] > found[0]["read_bytes"]
     assert found[1]["memory_bytes"] > found[0]["memory_bytes"]
+
+
+def test_a_check_tells_what_is_wrong_with_the_other_checkpoint_as_its_own(case: Case) -> None:
+    put(case, newer(), config=INSTRUCT | {"rope_theta": 5.0})
+    (error,) = [f for f in case.check(onto=str(case.folder / "other")).findings if f.severity == "error"]
+    assert error.where == "onto"
+    assert error.found.startswith("onto has rope")
+
+
+def test_a_patch_of_such_a_merge_lies_over_the_other_checkpoint(case: Case) -> None:
+    from agentmerge.cli import app  # late: the command line takes a while
+
+    put(case, newer())
+    agents = [word for name, path in case.agents.items() for word in ("--agent", f"{name}={path}")]
+    base, other, patch = (str(case.folder / name) for name in ("base", "other", "patch.safetensors"))
+    words = ["merge", "--base", base, *agents, "--onto", other, "--method", "ram", "--patch", patch, "--quiet"]
+    app(words, standalone_mode=False)
+    agentmerge.apply(other, patch, case.folder / "applied")
+    expected = merged(case)
+    for name, array in read_checkpoint(case.folder / "applied").items():
+        assert_same_bits(array, expected[name], name)
 
 
 def test_an_agent_called_onto_and_new_rows_are_refused_by_the_recipe(case: Case) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from agentmerge.alike.chain import BESIDE_ALIKE, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost, drafts_of
-from agentmerge.errors import BASE, ONTO, MergeError, Note, Problem, RecipeError, Role, SourceError, Where
+from agentmerge.errors import BASE, ONTO, MergeError, Note, Problem, RecipeError, Role, SourceError, Where, role_of
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
 from agentmerge.files.torch_header import SUFFIXES
@@ -41,7 +41,7 @@ class Finding(Frozen):
     severity: Severity
     """An error stops the merge; a warning is told and merged; a note is only to know."""
     where: str
-    """"base", "agent 'NAME'" or "recipe"."""
+    """"base", "onto", "agent 'NAME'" or "recipe"."""
     found: str
     expected: str = ""
     todo: str = ""
@@ -50,7 +50,7 @@ class Finding(Frozen):
     def of(cls, told: Problem | Note) -> Finding:
         """A problem or a note in a record's words."""
         role = told.where.role
-        where = "recipe" if role is None else str(Role(role.agent))
+        where = "recipe" if role is None else str(Role(role.agent) if role.agent else role)
         found = told.found.rstrip(".;\n")
         if isinstance(told, Note):
             return cls(severity=told.severity, where=where, found=found, todo=told.todo)
@@ -289,7 +289,7 @@ def _notes(family: Family, sources: Mapping[str, Source]) -> Iterator[Note]:
     ours = _dtypes(sources["base"])
     for name, source in sources.items():
         if (theirs := _dtypes(source)) != ours:
-            text = f"agent '{name}' stores {', '.join(theirs)}, the base {', '.join(ours)}"
+            text = f"{role_of(name)} stores {', '.join(theirs)}, the base {', '.join(ours)}"
             yield Note(text, where=source.where, severity="note")
     donor = family.tokenizer_from
     if donor not in ("base", "onto"):
