@@ -21,7 +21,7 @@ from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import Manifest
 from agentmerge.tensors import DTYPES
 from agentmerge.testing import assert_same_tensors, make_agents, read_checkpoint, write_checkpoint
-from tests.deltas.test_pack import over, sums
+from tests.deltas.test_pack import over, sums, whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +94,16 @@ def test_a_base_file_that_changed_stops_apply_and_what_a_merge_looks_at_stops_it
     (made.base / "config.json").write_text("{}")
     with pytest.raises(SourceError, match=r"whose config\.json it shares: that is gone, or has other bytes"):
         apply(made.base, tmp_path / "d.safetensors", tmp_path / "out")
+
+
+def test_a_base_in_other_shards_is_the_same_base_for_a_merge(tmp_path: Path) -> None:
+    made = make_agents(tmp_path / "in", shard_size=20_000)
+    pack(made.base, made.agents["code"], tmp_path / "d.safetensors")
+    write_checkpoint(tmp_path / "other", read_checkpoint(made.base), shard_size=12_000)
+    with over(tmp_path / "other", tmp_path / "d.safetensors") as source:
+        assert_same_tensors(whole(source), read_checkpoint(made.agents["code"]))
+    with pytest.raises(SourceError, match=r"whose model\.safetensors\.index\.json has other bytes"):
+        apply(tmp_path / "other", tmp_path / "d.safetensors", tmp_path / "out")
 
 
 def test_a_file_that_is_cut_or_damaged_is_told_and_never_read_as_numbers(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from agentmerge.files.destination import Destination
 from agentmerge.files.documents import abbreviated, read_bytes
 from agentmerge.files.header import parsed
 from agentmerge.files.layout import INDEX, Layout, Place, ShardLayout, index_json, plan_layout
+from agentmerge.files.scratch import Scratch
 from agentmerge.files.writer import Writer
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
@@ -25,6 +26,7 @@ from agentmerge.sources.opening import opened
 from agentmerge.sources.packed import PackedWeights
 from agentmerge.sources.packed_format import WHOLE_TODO
 from agentmerge.sources.packed_opening import headers_of
+from agentmerge.tensors import DTYPES
 
 if TYPE_CHECKING:
     from agentmerge.progress import Watch
@@ -35,6 +37,8 @@ SHARD = 5_000_000_000
 """Bytes of a weight file of our own making."""
 COMMIT_SECONDS = 2.0
 OTHER = "Give the base that it was packed with; if it is that, the file is damaged: pack it again, or fetch it again."
+
+_AGENT = Scratch()
 
 
 def apply(
@@ -121,9 +125,11 @@ class _Applying:
         self._writer.commit(self._finished)
 
     def _write(self, block: Block) -> None:
-        array, spec = self._agent.weights.read(block), block.tensor
+        place = self._layout.places[block.tensor.name]
+        offset = place.offset + block.start * DTYPES[place.spec.dtype].itemsize
+        array = self._agent.weights.read(block, _AGENT.for_block(block, offset))
         self._prints.add("agent", block, array)
-        self._writer.write(self._layout.places[spec.name], block.start, array)
+        self._writer.write(place, block.start, array)
 
     def _keep(self, block: Block) -> None:
         """A block is written: tell it and, with the last one of its tensor, keep that now and then."""

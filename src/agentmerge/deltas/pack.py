@@ -22,6 +22,7 @@ from agentmerge.deltas.kept import kept_of
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import FormCount, PackRecord
 from agentmerge.errors import BASE
+from agentmerge.files.scratch import Scratch
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
 from agentmerge.sources import bits
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 GROUP = 256 << 20
 """Bytes of the agent that are compared before they are written; a larger tensor is a group of its own."""
+
+_BASE, _AGENT = Scratch(), Scratch()
 
 
 def pack(
@@ -148,8 +151,8 @@ class _Packing:
 
     def _compare(self, tensor: _Tensor, block: Block) -> None:
         assert tensor.base is not None
-        base = self.base.weights.read(Block(tensor.base, block.start, block.stop))
-        agent = self.agent.weights.read(block)
+        base = self.base.weights.read(Block(tensor.base, block.start, block.stop), _BASE.for_block(block))
+        agent = self.agent.weights.read(block, _AGENT.for_block(block))
         self.prints.add("base", block, base)
         self.prints.add("agent", block, agent)
         marks = bits.mark(base, agent)
@@ -169,7 +172,7 @@ class _Packing:
 
     def _write(self, tensor: _Tensor, block: Block) -> None:
         assert tensor.packed is not None
-        agent = self.agent.weights.read(block)
+        agent = self.agent.weights.read(block, _AGENT.for_block(block))
         if tensor.base is None:
             self.prints.add("agent", block, agent)
         if tensor.packed.form == "whole":

@@ -7,13 +7,14 @@ its part of the bitmap, or of the indices, without looking at any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import Lock, local
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from agentmerge.errors import SourceError, Where
 from agentmerge.files.documents import abbreviated
+from agentmerge.files.scratch import Scratch
 from agentmerge.sources import bits
 from agentmerge.sources.delta import INDICES, VALUES
 from agentmerge.sources.packed_format import BITMAP, CHUNK, RANKS, WHOLE_TODO
@@ -81,20 +82,7 @@ class _Span(NamedTuple):
         return int(self.ranks[-1])
 
 
-class _Scratch(local):
-    """Memory of one thread that is used again: fresh pages would cost as much as what is read into them."""
-
-    def __init__(self) -> None:
-        self._held: dict[np.dtype[Any], Array] = {}
-
-    def take(self, elements: int, dtype: np.dtype[Any]) -> Array:
-        """An uninitialised array [elements]; what was taken of this dtype before is gone."""
-        if dtype not in self._held or self._held[dtype].size < elements:
-            self._held[dtype] = np.empty(elements, dtype)
-        return self._held[dtype][:elements]
-
-
-_MARKS, _VALUES = _Scratch(), _Scratch()
+_MARKS, _VALUES = Scratch(), Scratch()
 
 
 class PackedWeights:

@@ -196,8 +196,8 @@ def headers_of(manifest: Manifest, file: Weights) -> list[bytes]:
 
 
 def _looked_at(name: str) -> bool:
-    """Whether a merge looks at a file of an agent."""
-    return is_tokenizer(name) or name.endswith((".json", ".py"))
+    """Whether a merge looks at a file of an agent; how its weights were divided into files is nothing to it."""
+    return is_tokenizer(name) or (name.endswith((".json", ".py")) and not name.endswith(".index.json"))
 
 
 def _other_bytes(kept: KeptFile, base: Path, path: Path) -> SourceError:
