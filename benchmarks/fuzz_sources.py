@@ -4,6 +4,7 @@
     python benchmarks/fuzz_sources.py --what adapter --seconds 600
     python benchmarks/fuzz_sources.py --what delta --seconds 600
     python benchmarks/fuzz_sources.py --what shards --seconds 600     # ranks of FSDP and distributed checkpoints
+    python benchmarks/fuzz_sources.py --what packed --seconds 600
 
 Prints how many inputs were tried and how many of them were read; exits with a traceback at the first that fails
 otherwise, and leaves that input in fuzz-failed.bin.
@@ -26,7 +27,8 @@ import numpy as np
 import parts
 from safetensors.numpy import save
 
-from agentmerge.errors import BASE, Role, SourceError
+from agentmerge import apply, pack
+from agentmerge.errors import BASE, MergeError, Role
 from agentmerge.files.positional import ShortRead
 from agentmerge.files.torch_header import torch_header
 from agentmerge.sources.adapter_config import adapter_config
@@ -174,33 +176,80 @@ class Shards:
                 source.weights.read(Block(spec, 0, spec.elements))
 
 
-class Delta:
-    """A delta's file over a base, opened and read whole."""
+def packed(rng: random.Random, raw: bytes) -> Callable[[], bytes]:
+    """A packed delta with damage in its header, its manifest or its numbers, the lengths mostly right."""
+    length = int.from_bytes(raw[:8], "little")
+    header, data = json.loads(raw[8 : 8 + length]), raw[8 + length :]
+    begin = header["agentmerge.manifest"]["data_offsets"][0]
+    words = [b"null", b"true", b"-1", b"0", b"[]", b"{}", b'""', b'"bitmap"', b'"indices"', b'"whole"', b'"same"',
+             b"65536", b"9223372036854775807", b'"../x"', b'"w"', b'"BF16"', b"1e9", b'"kept":true']  # fmt: skip
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._base = folder, folder / "base.safetensors"
-        self._base.write_bytes(save({"w": np.zeros((4, 6), np.float32), "v": np.zeros(5, np.float16)}))
+    def framed(text: bytes, rest: bytes) -> bytes:
+        return len(text).to_bytes(8, "little") + text + rest
+
+    def one() -> bytes:
+        way = rng.random()
+        if way < 0.1:
+            return damaged(raw, rng, words)
+        if way < 0.3:
+            return framed(damaged(json.dumps(header).encode(), rng, words), data)
+        if way < 0.6:
+            flipped = bytearray(data)
+            for _ in range(rng.randint(1, 3)):
+                flipped[rng.randrange(begin)] ^= 1 << rng.randrange(8)
+            return framed(json.dumps(header).encode(), bytes(flipped))
+        text = damaged(data[begin:], rng, words)
+        entry = {"dtype": "U8", "shape": [len(text)], "data_offsets": [begin, begin + len(text)]}
+        return framed(json.dumps(header | {"agentmerge.manifest": entry}).encode(), data[:begin] + text)
+
+    return one
+
+
+class Delta:
+    """A delta's file over a base, opened and read whole; a packed one is applied now and then."""
+
+    def __init__(self, folder: Path, rng: random.Random) -> None:
+        self._folder, self._base, self._rng = folder, folder / "base", rng
+        tensors = {"w": np.zeros((4, 6), np.float32), "v": np.zeros(5, np.float16), "u": np.zeros(70_000, np.float16)}
+        self._put("base", tensors, b"{}")
+        for density, name in ((0.001, "u"), (0.4, "w"), (1.0, "v")):  # indices, bitmap, whole
+            flat = tensors[name].reshape(-1)
+            flat[: max(int(density * flat.size), 1)] = 1
+        self._put("agent", tensors, b'{"a": 1}')
+        pack(self._base, folder / "agent", folder / "good.safetensors")
+        self.good = (folder / "good.safetensors").read_bytes()
+
+    def _put(self, name: str, tensors: dict[str, np.ndarray], config: bytes) -> None:
+        (self._folder / name).mkdir()
+        (self._folder / name / "model.safetensors").write_bytes(save(tensors))
+        (self._folder / name / "config.json").write_bytes(config)
 
     def read(self, content: bytes) -> None:
-        """Raise SourceError, or read every tensor."""
+        """Raise an error of ours, or read every tensor."""
         path = self._folder / "delta.safetensors"
         path.write_bytes(content)
         with opened(BASE, str(self._base)) as base, opened(Role("a"), str(path), base) as source:
             for spec in source.specs.values():
                 source.weights.read(Block(spec, 0, spec.elements))
+        if b"agentmerge" in content and self._rng.random() < 0.1:
+            apply(self._base, path, self._folder / "out", overwrite=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--what", choices=("pickle", "adapter", "delta", "shards"), default="pickle")
+    parser.add_argument("--what", choices=("pickle", "adapter", "delta", "packed", "shards"), default="pickle")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    make = {"pickle": pickles, "adapter": configs, "delta": deltas, "shards": shards}[options.what](rng)
     folder = Path(tempfile.mkdtemp())
-    readers = {"delta": Delta, "shards": Shards}
-    reader = readers[options.what](folder) if options.what in readers else None
+    reader = Shards(folder) if options.what == "shards" else Delta(folder, rng)
+    makers = {"pickle": pickles, "adapter": configs, "delta": deltas, "shards": shards}
+    make = (
+        packed(rng, reader.good)
+        if isinstance(reader, Delta) and options.what == "packed"
+        else makers[options.what](rng)
+    )
     fd, path = os.memfd_create("fuzz"), Path("fuzz")
     tried = read = 0
     end = time.monotonic() + options.seconds
@@ -212,13 +261,13 @@ def main() -> None:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, content, 0)
                 torch_header(fd, path)
-            elif reader is not None:
+            elif options.what in ("delta", "packed", "shards"):
                 reader.read(content)
             else:
                 config = adapter_config(content, path)
                 config.scale_of("model.layers.1.self_attn.q_proj")
             read += 1
-        except (SourceError, ShortRead):
+        except (MergeError, ShortRead):
             continue
         except BaseException:
             Path("fuzz-failed.bin").write_bytes(content)

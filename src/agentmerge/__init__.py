@@ -9,6 +9,10 @@ from agentmerge._version import __version__
 
 if TYPE_CHECKING:
     from agentmerge.api import check, merge, probe, sweep, sweep_all
+    from agentmerge.deltas.apply import apply
+    from agentmerge.deltas.join import join
+    from agentmerge.deltas.pack import pack
+    from agentmerge.deltas.record import ApplyRecord, JoinRecord, PackRecord
     from agentmerge.engine.preflight import CheckRecord
     from agentmerge.errors import MergeError
     from agentmerge.methods.base import MergeMethod
@@ -17,11 +21,17 @@ if TYPE_CHECKING:
     from agentmerge.record import MergeRecord, ProbeRecord
 
 _HOMES = {
+    "apply": "deltas.apply",
     "check": "api",
+    "join": "deltas.join",
     "merge": "api",
+    "pack": "deltas.pack",
     "probe": "api",
     "sweep": "api",
     "sweep_all": "api",
+    "ApplyRecord": "deltas.record",
+    "JoinRecord": "deltas.record",
+    "PackRecord": "deltas.record",
     "CheckRecord": "engine.preflight",
     "Recipe": "recipe",
     "MergeMethod": "methods.base",
@@ -32,15 +42,21 @@ _HOMES = {
 }
 
 __all__ = [
+    "ApplyRecord",
     "CheckRecord",
+    "JoinRecord",
     "MergeError",
     "MergeMethod",
     "MergeRecord",
+    "PackRecord",
     "ProbeRecord",
     "Recipe",
     "__version__",
+    "apply",
     "check",
+    "join",
     "merge",
+    "pack",
     "probe",
     "register",
     "sweep",

@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Who a source is in a merge: the base, or the agent of a name."""
+    """Who a source is in a merge: the base, what its changes are put onto, or the agent of a name."""
 
     agent: str = ""
     """The agent's name; "" is the base."""
     beside: str = ""
-    """What of the agent it is beside its weights, for example "importance"."""
+    """What of the agent it is beside its weights, for example "importance"; beside the base, "onto"."""
 
     def __str__(self) -> str:
         if self.beside:
-            return f"agents.{self.agent}.{self.beside}"
+            return f"agents.{self.agent}.{self.beside}" if self.agent else self.beside
         return f"agent '{self.agent}'" if self.agent else "base"
 
     @property
     def name(self) -> str:
         """What stands for it in a record: "base", the agent's name, or that and what lies beside its weights."""
-        return f"{self.agent}.{self.beside}" if self.beside else self.agent or "base"
+        return ".".join(part for part in (self.agent, self.beside) if part) or "base"
 
 
-BASE = Role()
+BASE, ONTO = Role(), Role(beside="onto")
 
 
 def role_of(name: str) -> Role:
-    """The role that a recipe and a record call `name`: "base" or an agent's name."""
-    return BASE if name == "base" else Role(name)
+    """The role that a recipe and a record call `name`: "base", "onto" or an agent's name."""
+    return {"base": BASE, "onto": ONTO}.get(name) or Role(name)
 
 
 @dataclass(frozen=True, slots=True)

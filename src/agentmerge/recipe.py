@@ -94,7 +94,7 @@ class Run(Settings):
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
     """Threads; auto takes one per CPU."""
     block_size: Literal["auto"] | Annotated[Size, Field(ge=4000)] = "auto"
-    """Bytes of the base that one block holds; auto takes 8MB, less where many workers hold many agents."""
+    """Bytes of the base that one block holds; auto takes 8MB, less where there are many workers or agents."""
     runner: Literal["local"] = "local"
     """Who does the work: local is threads of this process."""
     survey: PathText | None = None
@@ -112,6 +112,8 @@ class Recipe(Settings):
 
     base: PathText = Field(min_length=1)
     """The agents' common ancestor: a folder, or a single .safetensors file."""
+    onto: PathText | None = None
+    """Another checkpoint of the base's names and shapes, to which what the merge changes of the base is added."""
     agents: dict[AgentName, AgentSource] = Field(min_length=1)
     """The agents by name, each as its source alone or as a mapping."""
     method: SerializeAsAny[MergeMethod]
@@ -147,9 +149,13 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _names_known(self) -> Self:
-        if "base" in self.agents:
-            found, todo = "agents.base: 'base' is the base's own name", "Give this agent another name."
-            raise RecipeError(found, todo=todo, where=Where(path="agents.base"))
+        for role in ("base", "onto"):
+            if role in self.agents:
+                found, todo = f"agents.{role}: '{role}' is the {role}'s own name", "Give this agent another name."
+                raise RecipeError(found, todo=todo, where=Where(path=f"agents.{role}"))
+        if self.onto is not None and self.inputs.vocab == "union":
+            found = "onto: has no place for the rows that inputs.vocab union adds"
+            raise RecipeError(found, todo="Use inputs.vocab strict or base-rows.", where=Where(path="onto"))
         _check_name("inputs.tokenizer_from", self.inputs.tokenizer_from, ("base", *self.agents))
         for i, rule in enumerate(self.rules):
             if rule.take is not None:

@@ -183,7 +183,7 @@ class MergeRecord(Record):
     recipe: dict[str, Any]
     versions: dict[str, str]
     sources: dict[str, dict[str, Any]]
-    """By "base" and the agents' names: what the user wrote, and what tells this source from another."""
+    """By "base", "onto" and the agents' names: what the user wrote, and what tells this source from another."""
     survey: SurveySummary
     rounding: dict[str, AgentRounding]
     learned: dict[str, Any] = Field(default_factory=dict)

@@ -50,8 +50,8 @@ def folders(tmp_path: Path) -> Iterator[Folders]:
 
 def test_the_steps_are_the_table_of_contents() -> None:
     assert [step.__name__ for step in STEPS] == [
-        "compare_configs", "complete", "plain_numbers", "base_names", "base_heads", "base_rows", "one_tokenizer",
-        "compare_side_files", "aligned",
+        "compare_configs", "complete", "plain_numbers", "base_names", "like_the_base", "base_heads", "base_rows",
+        "set_apart", "one_tokenizer", "compare_side_files", "aligned",
     ]  # fmt: skip
     assert all((step.__doc__ or "").strip() for step in STEPS)
 

@@ -18,19 +18,19 @@ from agentmerge.errors import RecipeError
 from agentmerge.recipe import SECTIONS, Recipe
 
 OWN = {
-    "merge": {"out", "dry_run", "sweep", "report", "overwrite", "json", "quiet"},
+    "merge": {"out", "patch", "undo", "dry_run", "sweep", "report", "overwrite", "json", "quiet"},
     "probe": {"json", "full", "html", "figures", "quiet"},
     "check": {"json"},
 }
 """What these commands have that is no field of a recipe."""
 LEFT_OUT = {
     "merge": set(),
-    "probe": {"inputs.tokenizer_from", "output", "seed", "run.runner", "run.survey", "run.allow_slow"},
+    "probe": {"onto", "inputs.tokenizer_from", "output", "seed", "run.runner", "run.survey", "run.allow_slow"},
     "check": {"output", "seed", "run"},
 }
 """Sections and fields that do nothing there."""
 FIELDS = {field.path: field for field in recipe_fields()}
-SETTABLE = {path for path, field in FIELDS.items() if field.section in SECTIONS} | {"base", "seed"}
+SETTABLE = {path for path, field in FIELDS.items() if field.section in SECTIONS} | {"base", "onto", "seed"}
 """What one word on the command line can give; agents, method and its settings have shorthands."""
 
 
@@ -71,13 +71,14 @@ def test_an_option_is_named_and_explained_as_its_field_and_shows_its_default(run
 def test_a_recipe_of_options_is_the_one_of_the_file(tmp_path, recipe_of):
     data = {
         "base": "b",
+        "onto": "o",
         "agents": {"code": "c"},
         "method": {"name": "ties", "density": "0.3"},
         "inputs": {
             "missing": "base",
             "extra": "ignore",
             "unchanged": "allow",
-            "vocab": "union",
+            "vocab": "base-rows",
             "rope": "base",
             "storage_rounding": "count",
             "untie": True,
@@ -87,8 +88,25 @@ def test_a_recipe_of_options_is_the_one_of_the_file(tmp_path, recipe_of):
         "seed": 7,
         "run": {"workers": 3, "block_size": "64KB", "runner": "local", "survey": "s.json", "allow_slow": True},
     }
-    assert {f"{section}.{name}" for section in SECTIONS for name in data[section]} | {"base", "seed"} == SETTABLE
-    words = ["--base", "b", "--agent", "code=c", "--method", "ties", "--set", "density=0.3", "--seed", "7"]
+    assert {f"{section}.{name}" for section in SECTIONS for name in data[section]} | {
+        "base",
+        "onto",
+        "seed",
+    } == SETTABLE
+    words = [
+        "--base",
+        "b",
+        "--onto",
+        "o",
+        "--agent",
+        "code=c",
+        "--method",
+        "ties",
+        "--set",
+        "density=0.3",
+        "--seed",
+        "7",
+    ]
     for section in SECTIONS:
         for name, value in data[section].items():
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
@@ -130,7 +148,7 @@ def recipe_of():
     def call(*words: str) -> Recipe:
         seen: list[Recipe] = []
 
-        @takes_recipe(*SECTIONS, "seed")
+        @takes_recipe(*SECTIONS, "onto", "seed")
         def command(recipe: Recipe) -> None:
             seen.append(recipe)
 

@@ -18,7 +18,14 @@ from agentmerge.cli import main
 from agentmerge.cli.schema import recipe_table
 from agentmerge.methods import registry
 from agentmerge.recipe import Recipe
-from agentmerge.testing import make_agents, random_gram, random_importance, read_checkpoint, write_checkpoint
+from agentmerge.testing import (
+    make_agents,
+    random_base,
+    random_gram,
+    random_importance,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -67,6 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for link in FOLDERS[name]:
             (tmp_path / link).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / link).symlink_to(path)
+    write_checkpoint(tmp_path / "path/to/other", random_base(9))
     rng = np.random.default_rng(0)
     shapes = {name: array.shape for name, array in read_checkpoint(made.base).items()}
     for name in ("code", "tool"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from agentmerge import Recipe
 from agentmerge.engine import estimate
-from agentmerge.engine.estimate import RESIDENT, blocks
+from agentmerge.engine.estimate import blocks
 from agentmerge.engine.preflight import check_output, planned
 from agentmerge.errors import OutputError, SourceError
 from agentmerge.sources.folder import FolderWeights
@@ -62,12 +63,27 @@ def test_blocks_shrink_where_many_workers_hold_many_agents(tiny: Sources) -> Non
     for workers in (1, 2, 16, 100, 1000):
         with plan_for(tiny, run={"workers": workers}) as plan:
             sizes.append(estimate.block_size(plan))
-            buffers = (
-                estimate.memory_bytes(plan) - RESIDENT
+            buffers = estimate.memory_bytes(plan) - estimate.resident(
+                plan
             )  # the tiny tensors fill no block, so at most what blocks would take
             assert buffers <= 1 << 30
     assert sizes[:3] == [8 << 20, 8 << 20, 8 << 20]
-    assert sizes[3:] == [(1 << 30) * 2 // (100 * (4 * 2 + 4)), 1 << 20]
+    assert sizes[3:] == [(1 << 30) * 2 // (workers * (4 * 2 + 4)) for workers in (100, 1000)]
+
+
+@pytest.mark.parametrize("count", [20, 64])
+@pytest.mark.parametrize("workers", [1, 2, 16])
+def test_many_agents_are_merged_in_400_mb_by_smaller_blocks(tmp_path: Path, count: int, workers: int) -> None:
+    large = (1 << 14, 1 << 9)  # eight million elements, which no file holds here
+    with plan_for(make_agents(tmp_path, agents=1), run={"workers": workers}) as plan:
+        many = {f"agent{t}": plan.family.agents["code"] for t in range(count)}
+        family = replace(plan.family, agents=many)
+        jobs = [replace(job, tensor=replace(job.tensor, shape=large)) for job in plan.jobs]
+        plan = replace(plan, family=family, jobs=tuple(jobs))
+        size = estimate.block_size(plan)
+        assert 1 << 16 <= size <= 8 << 20
+        assert estimate.memory_bytes(plan) <= 400_000_000
+        assert size * workers > 2_000_000, "so small blocks would cost more than what they hold"
 
 
 def test_importance_counts_among_what_a_block_takes(tiny: Sources, tmp_path: Path) -> None:
@@ -75,7 +91,7 @@ def test_importance_counts_among_what_a_block_takes(tiny: Sources, tmp_path: Pat
     folder = write_checkpoint(tmp_path / "importance", drawn, config={})
     agents = {name: {"source": str(path), "importance": str(folder)} for name, path in tiny.agents.items()}
     with plan_for(tiny, "fisher", agents=agents, run={"workers": 50}) as plan:
-        assert estimate.block_size(plan) == (1 << 30) * 2 // (50 * (4 * 2 + 3 * 4 + 4))
+        assert estimate.block_size(plan) == (1 << 30) * 4 // 7 * 2 // (50 * (4 * 2 + 3 * 4 + 4))
 
 
 def test_blocks_of_a_part_begin_and_end_with_it(tiny: Sources) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmerge.files import positional
-from agentmerge.files.positional import OpenFiles, ShortRead, read_into, write_from
+from agentmerge.files.positional import ShortRead, read_into, write_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,66 +191,6 @@ def test_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
     path.mkdir() if kind == "folder" else os.mkfifo(path)
     with pytest.raises(OSError, match="not a regular file"):
         positional.open_to_read(path)
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
-
-
-def open_files(folder: Path, most: int) -> OpenFiles:
-    for name in "abc":
-        (folder / name).write_text(name)
-    return OpenFiles(lambda name: positional.open_to_read(folder / name), most)
-
-
-def test_open_files_are_few_and_reused(tmp_path: Path) -> None:
-    files = open_files(tmp_path, 2)
-    seen = {}
-    for name in "abac":
-        with files.borrow(name) as fd:
-            assert seen.setdefault(name, fd) == fd
-            assert os.pread(fd, 1, 0) == name.encode()
-    assert is_open(seen["a"])
-    with files.borrow("a") as fd:
-        assert fd == seen["a"]
-    files.close()
-    assert not is_open(seen["a"])
-    with pytest.raises(ValueError, match=r"read after close"), files.borrow("a"):
-        pass
-
-
-def test_a_file_in_use_stays_open_until_its_reader_is_done(tmp_path: Path) -> None:
-    files = open_files(tmp_path, 1)
-    with files.borrow("a") as first:
-        for name in "bc":
-            with files.borrow(name):
-                pass
-        files.close()
-        assert os.pread(first, 1, 0) == b"a"
-    assert not is_open(first)
-
-
-def test_many_threads_always_read_the_file_that_they_asked_for(tmp_path: Path) -> None:
-    files = open_files(tmp_path, 1)
-    wrong = []
-
-    def work(names: str) -> None:
-        for name in names * 200:
-            with files.borrow(name) as fd:
-                if os.pread(fd, 1, 0) != name.encode():
-                    wrong.append(name)
-
-    threads = [threading.Thread(target=work, args=(names,)) for names in ("abc", "cab", "bca", "acb")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    files.close()
-    assert wrong == []
 
 
 def test_an_array_written_past_the_cache_lands_where_an_ordinary_write_would_put_it(tmp_path):

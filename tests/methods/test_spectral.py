@@ -10,7 +10,6 @@ import pytest
 
 from agentmerge import merge
 from agentmerge.engine import estimate
-from agentmerge.engine.estimate import RESIDENT
 from agentmerge.engine.preflight import planned
 from agentmerge.machine import available_cpus
 from agentmerge.methods import layers
@@ -258,7 +257,7 @@ def test_the_memory_estimate_counts_the_largest_matrix_of_each_processor(tmp_pat
     sources = make_agents(tmp_path / "in", base=base)
     with planned(Recipe.parse(sources.recipe({"name": name}, run={"workers": 2}))) as plan:
         largest = METHODS[name].matrix_bytes(300, 200, 3) + 60_000 * 4 * 6
-        assert estimate.memory_bytes(plan) - RESIDENT == largest * min(available_cpus(), 2)
+        assert estimate.memory_bytes(plan) - estimate.resident(plan) == largest * min(available_cpus(), 2)
 
 
 def test_the_whole_of_7b_is_within_the_operations_that_are_told() -> None:

@@ -12,7 +12,6 @@ import pytest
 from agentmerge import merge, probe
 from agentmerge.cli.tables import plan_summary
 from agentmerge.engine import estimate
-from agentmerge.engine.estimate import RESIDENT
 from agentmerge.engine.preflight import planned
 from agentmerge.errors import RecipeError
 from agentmerge.machine import available_cpus
@@ -497,7 +496,7 @@ def test_the_memory_estimate_counts_whole_tensors_and_the_solver(tmp_path: Path)
     beside = {}
     for method in ("ram", "wudi"):
         with planned(Recipe.parse(sources.recipe(method, run={"workers": 2, "block_size": 4096}))) as plan:
-            beside[method] = estimate.memory_bytes(plan) - RESIDENT
+            beside[method] = estimate.memory_bytes(plan) - estimate.resident(plan)
             solver = plan.merged[0].work.bytes
             assert bool(solver) == (method == "wudi")
     assert beside["ram"] == 2 * LEAF * 4 * 5  # 2 workers: base, 3 agents, the stored result

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from agentmerge import kernels
 from agentmerge.errors import BASE, Role, SourceError
+from agentmerge.sources import lowrank
 from agentmerge.sources.adapter_config import adapter_config
 from agentmerge.sources.opening import opened
+from agentmerge.sources.together import read_blocks
 from agentmerge.tensors import DTYPES, Block
 from agentmerge.testing import assert_source_contract, random_base, write_checkpoint
 from tests.sources.adapters import PEFT, embedded, lora, matrices, put_adapter, summed
@@ -83,6 +86,54 @@ def test_it_is_the_product_added_to_the_base_and_rounded_once(tmp_path: Path, dt
                 assert (steps != 0).mean() < 1e-3  # where float32 and float64 sit on two sides of a middle
         for name in (f"{DOWN}.weight", f"{EMBED}.weight", f"{Q}.bias"):
             assert whole(source, name).tobytes() == base[name].tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize(("rows", "rank", "columns"), [(1, 1, 1), (3, 8, 63), (5, 64, 65), (7, 13, 4097)])
+def test_the_compiled_product_is_the_definition_bit_for_bit(rows: int, rank: int, columns: int) -> None:
+    rng = np.random.default_rng(rank)
+    hostile = np.array([0.0, -0.0, 1e-45, 1e30, -3e38, np.inf, np.nan], np.float32)
+
+    def numbers(*shape: int) -> Array:
+        drawn = rng.standard_normal(shape).astype(np.float32)
+        return np.where(rng.random(shape) < 0.02, rng.choice(hostile, shape), drawn)
+
+    left, right, scale = numbers(rows, rank), numbers(rank, columns), np.float32(2 / 3)
+    with np.errstate(all="ignore"):
+        expected = lowrank.product(left, right, scale)
+    found = kernels.cpu.low_rank(left, right, float(scale))
+    assert found.shape == expected.shape
+    finite = ~np.isnan(expected)
+    assert (np.isnan(found) == ~finite).all()
+    assert found[finite].tobytes() == expected[finite].tobytes()
+
+
+def test_without_compiled_loops_an_adapter_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = matrices(1, 67, 131, 33)
+    with agent(tmp_path, lora(UP, a, b), r=33) as (_, source):
+        compiled = whole(source, f"{UP}.weight")
+        monkeypatch.setattr(kernels, "choose", lambda *_: None)
+        assert whole(source, f"{UP}.weight").tobytes() == compiled.tobytes()
+
+
+def test_a_block_of_the_base_that_was_just_read_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = matrices(1, 67, 131, 4)
+    name = f"{UP}.weight"
+    with agent(tmp_path, lora(UP, a, b)) as (base, source):
+        expected, part = whole(source, name), source.weights.parts[name]  # type: ignore[attr-defined]
+        below, spec = part.under.weights, source.specs[name]
+        block, under = Block(spec, 0, spec.elements), Block(part.under.spec, 0, spec.elements)
+        into = [np.empty(spec.elements, base[name].dtype), np.empty(spec.elements, expected.dtype)]
+        read = type(below).read
+        asked: list[str] = []
+        monkeypatch.setattr(
+            type(below), "read", lambda self, block, out=None: asked.append(block.tensor.name) or read(self, block, out)
+        )
+        read_blocks([(below, under), (source.weights, block)], into)
+        assert into[1].tobytes() == expected.tobytes()
+        assert name not in asked
 
 
 def test_blocks_of_rows_wider_than_a_step_are_the_same(tmp_path: Path) -> None:

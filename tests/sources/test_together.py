@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from agentmerge import pack
 from agentmerge.alike.view import FlatRange, RangeView
-from agentmerge.errors import SourceError
+from agentmerge.errors import BASE, Role, SourceError
 from agentmerge.files import reading
 from agentmerge.sources.opening import opened
 from agentmerge.sources.together import read_blocks
 from agentmerge.tensors import DTYPES, Block, TensorSpec
-from agentmerge.testing import write_checkpoint
+from agentmerge.testing import make_agents, read_checkpoint, write_checkpoint
+from agentmerge.testing.stacks import assert_same_bits
+from tests.sources.test_delta import UP, changes, put_delta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,3 +80,27 @@ def test_a_file_that_is_cut_is_named(wanted: Wanted, tmp_path: Path) -> None:
 def test_nothing_wanted_is_nothing_read(wanted: Wanted) -> None:
     read_blocks([], [])
     read_blocks([], [], ahead=wanted)
+
+
+def test_a_delta_over_a_base_that_was_just_read_does_not_read_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_agents(tmp_path / "in")
+    before, after = read_checkpoint(made.base), read_checkpoint(made.agents["tool"])
+    pack(made.base, made.agents["tool"], tmp_path / "packed.safetensors")
+    put_delta(tmp_path / "sparse.safetensors", changes(before, after), 1)
+    for delta in ("packed", "sparse"):
+        with (
+            opened(BASE, str(made.base)) as base,
+            opened(Role("tool"), str(tmp_path / f"{delta}.safetensors"), base) as agent,
+        ):
+            block = Block(base.specs[UP], 128, 6000)
+            into = [np.empty(block.elements, before[UP].dtype) for _ in range(2)]
+            reads: list[Block] = []
+            monkeypatch.setattr(base.weights, "read", lambda block, out=None, reads=reads: reads.append(block))
+            read_blocks([(base.weights, block), (agent.weights, block)], into)
+            assert not reads
+            assert_same_bits(into[0], before[UP].reshape(-1)[128:6000], delta)
+            assert_same_bits(into[1], after[UP].reshape(-1)[128:6000], delta)
+            read_blocks([(agent.weights, block)], into[1:])
+            assert len(reads) == 1

@@ -175,3 +175,15 @@ def test_an_embedding_whose_head_was_tied_in_training_stays_tied(case: Case) -> 
     case.put("base", {**base, HEAD: base[EMBED]}, {"tie_word_embeddings": True})  # stored twice
     case.merge()
     assert case.result[HEAD].tobytes() == case.result[EMBED].tobytes() != base[EMBED].tobytes()
+
+
+def test_materialize_on_whole_weights_is_told_and_changes_nothing(case: Case) -> None:
+    case.put("base", model())
+    case.put("code", trained(model(), 1))
+    case.merge()
+    plain = case.result
+    agents = {"code": {"source": case.agents["code"], "materialize": "exact"}}
+    (warning,) = [text for text in map(str, case.merge(agents=agents).warnings) if "materialize" in text]
+    assert "no LoRA adapter" in warning
+    for name, array in case.result.items():
+        assert array.tobytes() == plain[name].tobytes()

@@ -100,6 +100,17 @@ class Backwards(Through):
         return dict(reversed(self.weights.specs.items()))
 
 
+class Unchanged(Through):
+    """Says that it is the same weights but for changes, and makes other ones."""
+
+    def under(self, block: Block) -> tuple[Weights, Block] | None:
+        return self.weights, block
+
+    def put_over(self, block: Block, old: Array, out: Array) -> Array:
+        out[:] = 0
+        return out
+
+
 @dataclass(frozen=True)
 class Blind:
     """An identity that notices nothing."""
@@ -137,6 +148,7 @@ def test_a_single_file_keeps_the_contract(tmp_path: Path) -> None:
         (Forgetful, "did not return the `out`"),
         (Elsewhere, "said to be verbatim"),
         (Unaware, "how it is stored|stored is"),
+        (Unchanged, r"put_over of \[\d+, \d+\): \d+ elements differ"),
         (Backwards, "lies before it in the file"),
     ],
 )

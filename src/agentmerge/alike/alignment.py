@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import AlignmentError, MergeError, Note, Problem, Where, shortened
+from agentmerge.errors import AlignmentError, MergeError, Note, Problem, Where, role_of, shortened
 from agentmerge.tensors import MERGEABLE
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _checked(
     missing, extra = allowed
     if lacks and len(lacks) == len(base.specs):
         raise AlignmentError(
-            f"agent '{name}' has none of the base's {len(lacks)} tensors (the base's first is {lacks[0]})"
+            f"{role_of(name)} has none of the base's {len(lacks)} tensors (the base's first is {lacks[0]})"
             f"{_looks(sides)}",
             todo="Is it a checkpoint of the same model?" + (f"\n{hint}" if hint else ""),
             where=agent.where,
@@ -143,8 +143,8 @@ def _checked(
 def _other_tensors(name: str, agent: Source, sides: _Sides, allowed: tuple[bool, bool], hint: str) -> AlignmentError:
     """The error that lists both sides, and advises a way round only where it loses no training."""
     lacks, more, (missing, extra) = sides.lacks, sides.more, allowed
-    lines = [f"  agent '{name}' lacks {len(lacks)}: {shortened(lacks)}"] if lacks else []
-    lines += [f"  agent '{name}' has {len(more)} more: {shortened(more)}"] if more else []
+    lines = [f"  {role_of(name)} lacks {len(lacks)}: {shortened(lacks)}"] if lacks else []
+    lines += [f"  {role_of(name)} has {len(more)} more: {shortened(more)}"] if more else []
     what = "other tensors than the base" if lacks and more else "not all of the base's tensors" if lacks else (
         "tensors that the base lacks")  # fmt: skip
     ways = ["set inputs.missing: base (--missing base) to count them as unchanged"] if lacks and not missing else []
@@ -158,7 +158,7 @@ def _other_tensors(name: str, agent: Source, sides: _Sides, allowed: tuple[bool,
     if any(SCORES.search(tensor) for tensor in more):
         todo = IT_SCORES + todo
     return AlignmentError(
-        f"agent '{name}' has {what}:\n" + "\n".join(lines) + _looks(sides) + "\n",
+        f"{role_of(name)} has {what}:\n" + "\n".join(lines) + _looks(sides) + "\n",
         expected="the same tensors",
         todo=todo + (f"\n{hint}" if hint else ""),
         where=agent.where,
@@ -213,14 +213,14 @@ def _check_alike(base: TensorSpec, name: str, agent: Source) -> None:
     other, where = agent.specs[base.name], Where(agent.role, agent.text, base.name)
     if base.shape != other.shape:
         raise AlignmentError(
-            f"{base.name}: agent '{name}' has shape {list(other.shape)}, base has {list(base.shape)}",
+            f"{base.name}: {role_of(name)} has shape {list(other.shape)}, base has {list(base.shape)}",
             todo="Is it an agent of this base? A rule that takes the base's tensor (take: base) leaves it out, and "
             "what was trained in it.",
             where=where,
         )
     if base.dtype != other.dtype and not {base.dtype, other.dtype} <= MERGEABLE:
         raise AlignmentError(
-            f"{base.name}: agent '{name}' stores {other.dtype}, base stores {base.dtype};",
+            f"{base.name}: {role_of(name)} stores {other.dtype}, base stores {base.dtype};",
             expected=f"both to be one of {', '.join(sorted(MERGEABLE))}, or the same",
             todo="Convert the agent, or, where the tensor is a buffer that training does not touch, add a rule that "
             "takes the base's.",

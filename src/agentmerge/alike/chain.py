@@ -10,6 +10,7 @@ from agentmerge.alike.complete import complete
 from agentmerge.alike.configs import compare_configs, compare_side_files
 from agentmerge.alike.family import Family
 from agentmerge.alike.grams import grams_alike
+from agentmerge.alike.ground import like_the_base, set_apart
 from agentmerge.alike.heads import base_heads, with_head
 from agentmerge.alike.names import base_names, renamed_like
 from agentmerge.alike.numbers import plain_numbers
@@ -31,8 +32,10 @@ STEPS: tuple[Callable[[Family], Family], ...] = (
     complete,
     plain_numbers,
     base_names,
+    like_the_base,
     base_heads,
     base_rows,
+    set_apart,
     one_tokenizer,
     compare_side_files,
     aligned,
@@ -45,6 +48,7 @@ def make_alike(
     agents: Mapping[str, Source],
     inputs: Inputs,
     reads: Reads = lambda tensor, agent: True,
+    onto: Source | None = None,
 ) -> Family:
     """Bring every source into the base's form, or say why that can't be done.
 
@@ -53,13 +57,18 @@ def make_alike(
         agents: by name, as opened.
         inputs: what is allowed.
         reads: whether the recipe has a tensor of an agent read.
+        onto: what the merge is put onto, which takes the same way as an agent until the end.
 
     Returns:
         The sources alike, where `errors` is empty. An agent with an error is left out; an error of the base ends the
         chain and leaves none.
     """
+    agents = dict(agents) if onto is None else {**agents, "onto": onto}
     folders = {"base": base.folder.path} | {name: agent.folder.path for name, agent in agents.items()}
-    family = Family(base, dict(agents), inputs, reads, folders, tokenizer_from=inputs.tokenizer_from)
+    donor = "onto" if onto is not None and inputs.tokenizer_from == "base" else inputs.tokenizer_from
+    family = Family(
+        base, agents, inputs, lambda t, name: name == "onto" or reads(t, name), folders, tokenizer_from=donor
+    )
     for step in STEPS:
         try:
             family = step(family)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.rope import rope, rope_in_words, same_rope
-from agentmerge.errors import AlignmentError, MergeError, Note, about
+from agentmerge.errors import AlignmentError, MergeError, Note, about, role_of
 from agentmerge.files.documents import abbreviated, json_or_nothing, leads_nowhere
 from agentmerge.sources.beside import has_vocabulary, is_tokenizer, read_config
 from agentmerge.sources.language import language_model, nested
@@ -69,7 +69,7 @@ def compare_configs(family: Family) -> Family:
 
 def compare_side_files(family: Family) -> Family:
     """Notes of what the small files of an agent say otherwise than the output's will."""
-    base, donor, notes = family.base.folder.path, family.tokenizer_from, []
+    base, donor, notes = family.ground.folder.path, family.tokenizer_from, []
     if donor in family.folders:  # a check goes on without a donor that is not there
         for name, agent in family.agents.items():
             found = file_differences(name, base, agent.folder.path, donor, family.folders[donor])
@@ -79,12 +79,13 @@ def compare_side_files(family: Family) -> Family:
         lost = [path.name for path in _compared(agent.folder.path) if leads_nowhere(path)]
         text = f"{', '.join(lost)}: links whose targets are not there, so not compared"
         notes += [Note(text, where=agent.where, named=True)] if lost else []
-    if lacking := missing_code(base, family.configs["base"]):
+    config = family.configs["base" if family.onto is None else "onto"]
+    if lacking := missing_code(base, config):
         text = (
             f"config.json needs {', '.join(lacking)} (auto_map), which {base} lacks: the output won't load "
             "before you put it there"
         )
-        notes.append(Note(text, where=family.base.where, named=True))
+        notes.append(Note(text, where=family.ground.where, named=True))
     return family.noted(*notes)
 
 
@@ -101,15 +102,17 @@ def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, A
     ours, theirs = language_model(base), language_model(agent)
     found = [*_class(name, base, agent)]
     if not same_rope(rope(ours), rope(theirs)):
-        text = f"agent '{name}' has rope {rope_in_words(rope(theirs))}, base has {rope_in_words(rope(ours))}"
+        text = f"{role_of(name)} has rope {rope_in_words(rope(theirs))}, base has {rope_in_words(rope(ours))}"
         found.append(ConfigDifference("rope", text))
     kinds = [str(section.get("model_type", "")).removesuffix("_text") for section in (ours, theirs)]
     if all(kinds) and kinds[0] != kinds[1]:
-        found.append(ConfigDifference("architecture", f"agent '{name}' has model_type {kinds[1]}, base has {kinds[0]}"))
+        found.append(
+            ConfigDifference("architecture", f"{role_of(name)} has model_type {kinds[1]}, base has {kinds[0]}")
+        )
     for kind, keys in (("heads", HEADS), ("architecture", ARCHITECTURE), ("length", LENGTHS)):
         for key in keys:
             if ours.get(key) is not None and theirs.get(key) is not None and ours[key] != theirs[key]:
-                text = f"agent '{name}' has {key} {abbreviated(theirs[key])}, base has {abbreviated(ours[key])}"
+                text = f"{role_of(name)} has {key} {abbreviated(theirs[key])}, base has {abbreviated(ours[key])}"
                 found.append(ConfigDifference(kind, text))
     return found
 
@@ -194,14 +197,14 @@ def _class(name: str, base: Mapping[str, Any], agent: Mapping[str, Any]) -> Iter
     if ours and theirs and ours != theirs:
         scores = any(re.search(r"Classification|Reward|Value|Critic|Score|Regression", each) for each in theirs)
         is_it = ": a reward model or classifier? Give the policy's checkpoint" if scores else ""
-        text = f"agent '{name}' has architectures {', '.join(theirs)}, base has {', '.join(ours)}{is_it}"
+        text = f"{role_of(name)} has architectures {', '.join(theirs)}, base has {', '.join(ours)}{is_it}"
         yield ConfigDifference("class", text)
 
 
 def _template(name: str, agent: Path, donor: str, tokenizer: Path) -> Iterator[str]:
     ours, theirs = chat_templates(tokenizer), chat_templates(agent)
     take = f"(inputs.tokenizer_from: {name} takes its tokenizer and template)"
-    who = "the base" if donor == "base" else f"agent '{donor}'"
+    who = "the base" if donor == "base" else str(role_of(donor))
     if not theirs or ours == theirs:
         return
     if not ours:
@@ -216,7 +219,7 @@ def _length(name: str, agent: Path, donor: str, tokenizer: Path) -> Iterator[str
     if not isinstance(ours, int | float) or not isinstance(theirs, int | float) or min(ours, theirs) > UNLIMITED:
         return
     if ours != theirs:
-        who = "base" if donor == "base" else f"agent '{donor}'"
+        who = "base" if donor == "base" else str(role_of(donor))
         yield f"agent '{name}' has model_max_length {theirs} in its tokenizer_config.json, {who} has {ours}"
 
 

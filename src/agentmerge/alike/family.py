@@ -27,7 +27,7 @@ class Family:
 
     base: Source
     agents: Mapping[str, Source]
-    """By name; those that no step has left out."""
+    """By name; those that no step has left out. Until `set_apart` what the merge is put onto is among them."""
     inputs: Inputs
     reads: Reads
     folders: Mapping[str, Path]
@@ -47,10 +47,17 @@ class Family:
     """Beside those of the sources."""
     hints: Mapping[str, str] = field(default_factory=dict)
     """By agent: why its names were not matched with the base's."""
+    onto: Source | None = None
+    """What the merge's changes are added to, where that is not the base."""
     alignment: Alignment | None = None
     """Who has which of the base's tensors; None before the last step."""
     errors: tuple[MergeError, ...] = ()
     """In the order in which they were found; each problem knows whose it is."""
+
+    @property
+    def ground(self) -> Source:
+        """Whose numbers the merge changes, and whose dtypes and side files the output has."""
+        return self.base if self.onto is None else self.onto
 
     def each(self, step: Callable[[str, Source], T]) -> tuple[Family, dict[str, T]]:
         """A step for every agent.

@@ -117,7 +117,7 @@ def is_tied(base: Source, config: Mapping[str, Any], pair: HeadPair) -> bool:
     stored, flag = pair.head in base.specs, tie_flag(config)
     if not stored and flag is False and makes_text(config):
         raise AlignmentError(
-            f"{pair.head}: base ({base.text}) has none although tie_word_embeddings is false in its config.json",
+            f"{pair.head}: {base.role} ({base.text}) has none although tie_word_embeddings is false in its config.json",
             expected="a head",
             todo="Look that all of its shards are there. If its head is the embedding, set the flag to true, or pass "
             "--untie (inputs.untie) to give the output the embedding as a head of its own.",

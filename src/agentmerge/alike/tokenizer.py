@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentmerge.alike.rows import rows_of
 from agentmerge.alike.tokens import compare, content_of, quoted, token_ids
-from agentmerge.errors import AlignmentError, SourceError
+from agentmerge.errors import AlignmentError, SourceError, role_of
 from agentmerge.sources.beside import has_tokenizer
 
 if TYPE_CHECKING:
@@ -44,15 +44,16 @@ def tokens_of_donor(donor: str, folders: Mapping[str, Path], rows: int) -> dict[
     folder = folders[donor]
     if has_tokenizer(folders["base"]) and not has_tokenizer(folder):
         raise SourceError(
-            f"inputs.tokenizer_from: agent '{donor}' ({folder}) has no tokenizer files",
+            f"inputs.tokenizer_from: {role_of(donor)} ({folder}) has no tokenizer files",
             expected="some",
-            todo="Copy them there, or take the base's.",
+            todo="Copy them there, or take another's.",
         )
     ids = token_ids(folder)
     most = max((ids or {}).values(), default=-1)
     if rows and most >= rows:
         raise AlignmentError(
-            f"inputs.tokenizer_from: the tokenizer of agent '{donor}' has ids up to {most}, the output has {rows} rows",
+            f"inputs.tokenizer_from: the tokenizer of {role_of(donor)} has ids up to {most}, the output has {rows} "
+            "rows",
             expected="a row for every token",
             todo="Pass --vocab union, or take the base's tokenizer.",
         )
@@ -73,7 +74,7 @@ def check_tokens(name: str, folders: Mapping[str, Path], donor: str, ids: Mappin
     moved = compare(ids, theirs).moved if theirs is not None else ()
     if moved:
         raise AlignmentError(
-            f"agent '{name}' has {len(moved)} tokens under other ids than agent '{donor}', whose tokenizer the output "
+            f"agent '{name}' has {len(moved)} tokens under other ids than {role_of(donor)}, whose tokenizer the output "
             f"gets: {quoted(moved)};",
             expected="the same ids",
             todo="Their rows can't be merged: leave the embedding and head of "

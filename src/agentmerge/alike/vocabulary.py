@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agentmerge.alike.rows import grown_by, laid_like, ranges_of, rows_of
 from agentmerge.alike.tokens import compare, content_of, quoted, token_ids
-from agentmerge.errors import AlignmentError, MergeError, Note, Where, about, shortened
+from agentmerge.errors import AlignmentError, MergeError, Note, Where, about, role_of, shortened
 from agentmerge.sources.language import SPELLINGS, language_model
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _compared_tokens(name: str, agent: Source, family: Family, tokens: Tokens) -
     found = compare(*pair)
     if found.moved:
         raise AlignmentError(
-            f"agent '{name}' has {len(found.moved)} tokens under other ids than {tokens.whose}, for example "
+            f"{role_of(name)} has {len(found.moved)} tokens under other ids than {tokens.whose}, for example "
             f"{found.example};",
             expected="the same ids, since a row of one token can't be merged with that of another",
             todo="Use an agent with the base's tokenizer, or take the embedding and head from the base with rules "
@@ -94,12 +94,12 @@ def _compared_tokens(name: str, agent: Source, family: Family, tokens: Tokens) -
     notes = []
     if found.added and family.inputs.vocab != "union":
         notes.append(
-            f"agent '{name}' has {len(found.added)} tokens that the tokenizer of {tokens.whose} lacks: "
+            f"{role_of(name)} has {len(found.added)} tokens that the tokenizer of {tokens.whose} lacks: "
             f"{quoted(found.added)}; the output does not know them unless inputs.vocab is union (--vocab union)"
         )
     if found.renamed:
         notes.append(
-            f"agent '{name}' gives {len(found.renamed)} spare tokens of the base a name of their own: "
+            f"{role_of(name)} gives {len(found.renamed)} spare tokens of the base a name of their own: "
             f"{quoted(found.renamed)}; inputs.tokenizer_from: {name} keeps these names"
         )
     return notes

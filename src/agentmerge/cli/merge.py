@@ -11,6 +11,7 @@ import agentmerge
 from agentmerge.api import swept
 from agentmerge.cli.console import Bar, resumable, say, tell_warnings
 from agentmerge.cli.options import Json, Overwrite, Quiet, takes_recipe
+from agentmerge.cli.patches import Patches
 from agentmerge.cli.process import printing
 from agentmerge.cli.recipes import parse_sweeps
 from agentmerge.cli.reports import write_reports
@@ -19,10 +20,23 @@ from agentmerge.cli.tables import merge_summary, plan_facts, plan_summary
 from agentmerge.recipe import Recipe
 
 
-@takes_recipe("inputs", "output", "seed", "run")
+@takes_recipe("onto", "inputs", "output", "seed", "run")
 def merge(
     recipe: Recipe,
-    out: Annotated[Path, typer.Option(help="New or empty folder for the merged checkpoint.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(help="New or empty folder for the merged checkpoint.", show_default=False)
+    ] = None,
+    patch: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file for the merge as what it changed of the base, see `agentmerge pack`; without --out no folder "
+            "stays.",
+            show_default=False,
+        ),
+    ] = None,
+    undo: Annotated[
+        Path | None, typer.Option(help="A file that makes the base of the merge: PATCH's inverse.", show_default=False)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, from headers alone.")] = False,
     sweep: Annotated[
         list[str] | None,
@@ -45,22 +59,29 @@ def merge(
     A killed merge resumes when the same command is run again.
     """
     fields = parse_sweeps(sweep or ())
+    patches = Patches.of(recipe, out, patch, undo, several=bool(fields), overwrite=overwrite)
+    out = patches.folder
     if dry_run:
-        _say_plans(recipe, fields, out, overwrite=overwrite, json=json, quiet=quiet)
+        _say_plans(recipe, fields, out, overwrite=patches.replaces, json=json, quiet=quiet)
         return
     with resumable(), Bar(quiet) as bar:
         if fields:
             records = agentmerge.sweep_all(recipe, fields, out, overwrite=overwrite, full=report, watch=bar)
         else:
-            records = {"": agentmerge.merge(recipe, out, overwrite=overwrite, full=report, watch=bar)}
+            records = {"": agentmerge.merge(recipe, out, overwrite=patches.replaces, full=report, watch=bar)}
+        packed = patches.write(recipe.onto or recipe.base, bar)
     for name, record in records.items() if report else ():
         write_reports(record, out / name / "report.html", None)
-    with printing(f"The merge is complete in {out}"):
+    with printing(f"The merge is complete in {patches.place}"):
         tell_warnings(dict.fromkeys(note for record in records.values() for note in record.warnings), quiet)
         if fields:
             say(sweep_facts(records, out) if json else sweep_summary(records, out), as_json=json, quiet=quiet)
+        elif packed and json:
+            say({"merge": records[""], **packed}, as_json=True, quiet=quiet)
         else:
-            say(records[""] if json else merge_summary(records[""], out), as_json=json, quiet=quiet)
+            say(records[""] if json else merge_summary(records[""], patches.place), as_json=json, quiet=quiet)
+            for line in patches.summary(packed):
+                say(line, quiet=quiet)
 
 
 def _say_plans(

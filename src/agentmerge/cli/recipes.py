@@ -43,8 +43,8 @@ def build_recipe(
     if file is None and (values.get("base") is None or not agents):
         raise RecipeError("Nothing to merge: give a recipe file, or --base SOURCE and --agent NAME=SOURCE.")
     if agents:
-        data["agents"] = _pairs(agents, "--agent", "NAME=SOURCE")
-    given = _pairs(settings or (), "--set", "FIELD=VALUE")
+        data["agents"] = pairs(agents, "--agent", "NAME=SOURCE")
+    given = pairs(settings or (), "--set", "FIELD=VALUE")
     inner = {path: given.pop(path) for path in list(given) if "." in path}
     chosen = method or data.get("method", METHOD)
     chosen = {"name": chosen} if isinstance(chosen, str) else chosen
@@ -89,13 +89,18 @@ def _put(data: dict[str, Any], path: str, value: Any) -> None:
         data[section] = {**found, name: value}
 
 
-def _pairs(texts: Sequence[str], option: str, form: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
+def pairs(texts: Sequence[str], option: str, form: str) -> dict[str, str]:
+    """What options of one form say, by name.
+
+    Raises:
+        RecipeError: one has another form, or a name stands twice.
+    """
+    found_by_name: dict[str, str] = {}
     for text in texts:
         name, found, value = text.partition("=")
         if not (found and name and value):
             raise RecipeError(f"{option} {text}: expected {form}.", where=Where(path=option))
-        if name in pairs:
+        if name in found_by_name:
             raise RecipeError(f"{option} {text}: '{name}' is given twice.", where=Where(path=option))
-        pairs[name] = value
-    return pairs
+        found_by_name[name] = value
+    return found_by_name

@@ -110,6 +110,7 @@ def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
     """What a merge would do, from headers alone, as plain data; sizes in bytes, elements of the merged tensors."""
     return {
         "base": plan.family.base.text,
+        **({} if plan.family.onto is None else {"onto": plan.family.onto.text}),
         "agents": {
             name: {"source": a.text, "weight": plan.recipe.agents[name].weight}
             for name, a in plan.family.agents.items()
@@ -136,6 +137,7 @@ def plan_summary(plan: Plan, out: Path) -> str:
     tensors, shards, write = facts["tensors"], facts["shards"], format_size(facts["write_bytes"])
     lines = [
         f"base    {facts['base']}",
+        *([f"onto    {facts['onto']}"] if "onto" in facts else []),
         *(f"agent   {name} = {a['source']} (weight {a['weight']:g})" for name, a in facts["agents"].items()),
         f"method  {method_words(facts['method'])}",
         f"tensors {tensors['merged']} merged ({facts['elements']:,} elements), {tensors['copied']} copied{tied}",

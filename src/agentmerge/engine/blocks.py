@@ -10,6 +10,7 @@ import numpy as np
 from agentmerge import kernels
 from agentmerge.alike.grams import no_gram
 from agentmerge.alike.storage import restored
+from agentmerge.engine.onto import put_onto
 from agentmerge.errors import DataError
 from agentmerge.files.positional import PAGE, aligned_empty
 from agentmerge.kernels import Kernel, formulas
@@ -19,7 +20,7 @@ from agentmerge.sources.together import read_blocks
 from agentmerge.survey.copied import Copied
 from agentmerge.survey.reported import Reported, collecting
 from agentmerge.survey.rounding import Rounding, RoundingCounts
-from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Stack, as_float32
+from agentmerge.tensors import DTYPES, LEAF, MERGEABLE, Block, Cast, Stack, as_float32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
     from agentmerge.methods.base import MergeMethod
     from agentmerge.sources.source import Weights
     from agentmerge.survey.statistic import Foldable, Survey
-    from agentmerge.tensors import Array, Cast
+    from agentmerge.tensors import Array
 
     Ahead = tuple[Job, Block] | None
 
-OUTPUT, RESTORED = -1, -2
-"""The buffers of the output and, downwards from the second, of restored rows, beside those of the rows themselves."""
+OUTPUT, MERGED, RESTORED = -1, -2, -3
+"""The buffers of the output, of a merge that is put onto another checkpoint and, downwards from the last, of restored
+rows, beside those of the rows themselves."""
 
 
 class Buffers:
@@ -58,7 +60,9 @@ class Buffers:
         return self._held[number][phase : phase + nbytes].view(DTYPES[dtype])
 
 
-def read_rows(plan: Plan, job: Job, block: Block, buffers: Buffers, ahead: Ahead = None) -> list[Array]:
+def read_rows(
+    plan: Plan, job: Job, block: Block, buffers: Buffers, ahead: Ahead = None, *, writing: bool = False
+) -> list[Array]:
     """The block of every row of a job, each in its stored dtype; valid until the buffers are used again.
 
     Args:
@@ -67,20 +71,22 @@ def read_rows(plan: Plan, job: Job, block: Block, buffers: Buffers, ahead: Ahead
         block: of the job's tensor.
         buffers: of this worker.
         ahead: the job and block that the OS may fetch meanwhile.
+        writing: whether the pass writes results, for which a job may read more.
     """
     arrays = [
         np.empty(row.tensor.elements, DTYPES[row.tensor.dtype])  # large, and no block after this one needs the room
         if row.whole
         else buffers.take(i, row.tensor.dtype, block.elements)
-        for i, row in enumerate(job.rows)
+        for i, row in enumerate(job.read(writing=writing))
     ]
-    read_blocks(_placed(plan, job, block), arrays, () if ahead is None else _placed(plan, *ahead))
+    later = () if ahead is None else _placed(plan, *ahead, writing=writing)
+    read_blocks(_placed(plan, job, block, writing=writing), arrays, later)
     return arrays
 
 
-def _placed(plan: Plan, job: Job, block: Block) -> list[tuple[Weights, Block]]:
+def _placed(plan: Plan, job: Job, block: Block, *, writing: bool) -> list[tuple[Weights, Block]]:
     """The block of every row of a job, and whose it is."""
-    return [(plan.sources[row.source].weights, row.read_for(block)) for row in job.rows]
+    return [(plan.sources[row.source].weights, row.read_for(block)) for row in job.read(writing=writing)]
 
 
 def stacked(plan: Plan, job: Job, block: Block, rows: Sequence[Array], buffers: Buffers) -> Stack:
@@ -149,7 +155,12 @@ def _gram(plan: Plan, job: Job, t: int, rows: Sequence[Array]) -> Array | None:
 
 
 def merged(
-    job: Job, stack: Stack, survey: Survey, buffers: Buffers, after: Sequence[Foldable[Any]]
+    job: Job,
+    stack: Stack,
+    survey: Survey,
+    buffers: Buffers,
+    after: Sequence[Foldable[Any]],
+    onto: Array | None = None,
 ) -> tuple[Array, Answers]:
     """Merge one block by its job's method.
 
@@ -159,6 +170,7 @@ def merged(
         survey: what the method asked for.
         buffers: of this worker.
         after: what is answered of the result.
+        onto: [n], what is put onto in the base's place.
 
     Returns:
         [n] in the output dtype, valid until the buffers are used again; and the answers.
@@ -168,7 +180,12 @@ def merged(
     phase = (place.offset + stack.block.start * itemsize) % PAGE  # whole pages of it are then whole pages of the file
     out = buffers.take(OUTPUT, job.cast.dtype, stack.base.size, phase - phase % itemsize)
     with collecting() as facts:
-        answers = merge_stack(job.method, stack, survey, job.cast, out, after)
+        if onto is None:
+            answers = merge_stack(job.method, stack, survey, job.cast, out, after)
+        else:
+            room = buffers.take(MERGED, "F32", stack.base.size)
+            merge_stack(job.method, stack, survey, Cast("F32"), room, after[:1])
+            answers = put_onto(stack, room, onto, job.cast, out, after)
     return out, {**answers, Reported(): facts} if Reported() in answers else answers
 
 
@@ -236,7 +253,9 @@ def _stored(stack: Stack, result: Array, cast: Cast, out: Array, rounding: Any, 
     return answers
 
 
-def copied(job: Job, stack: Stack, spoilt: Callable[[Array], Array]) -> tuple[Array, Answers]:
+def copied(
+    job: Job, stack: Stack, spoilt: Callable[[Array], Array], onto: Array | None = None
+) -> tuple[Array, Answers]:
     """Copy one block; as for `merged`.
 
     A tensor of numbers is read from the source it is taken from alone; any other is also compared with the rest.
@@ -245,9 +264,12 @@ def copied(job: Job, stack: Stack, spoilt: Callable[[Array], Array]) -> tuple[Ar
         job: one without a method.
         stack: the block.
         spoilt: which of these numbers [n] make the output worthless, bool [n].
+        onto: [n], what is taken in the base's place.
     """
     if job.tensor.dtype not in MERGEABLE:
-        taken = stack.base if job.taken_from == "base" else stack.agents[stack.names.index(job.taken_from)]
+        ground = {"base": stack.base, "onto": onto}
+        taken = ground.get(job.taken_from)
+        taken = stack.agents[stack.names.index(job.taken_from)] if taken is None else taken
         return taken, {Copied(): Copied().observe(stack)}
     stored = stack.base
     if stored.dtype != DTYPES[job.cast.dtype]:

@@ -68,16 +68,17 @@ class Compiling:
             self._error = error
 
 
-def kernels_for(methods: Iterable[MergeMethod], *, full: bool) -> list[Callable[[], object]]:
+def kernels_for(methods: Iterable[MergeMethod], *, full: bool, more: Iterable[str] = ()) -> list[Callable[[], object]]:
     """The calls that load the kernels of a run; the first only imports what they are made with.
 
     Args:
         methods: that merge; none where nothing is merged.
         full: whether the full probe's questions are asked.
+        more: loops beside those of the methods.
     """
     if not kernels.compiling():
         return []
-    loops = dict.fromkeys(("count", *(loop for method in methods for loop in method.loops)))
+    loops = dict.fromkeys(("count", *(loop for method in methods for loop in method.loops), *more))
     names = (*loops, *(("full",) if full else ()))
     first = partial(import_module, "agentmerge.kernels.cpu.loops.count")
     return [first, reading.load, *(partial(cpu.load, name) for name in names)]

@@ -121,6 +121,7 @@ class _Draft:
         tied, place = self.family.tied, self.layout.places[spec.name]
         both = tied is not None and spec.name == tied.embedding
         merged = decision.take is None and spec.dtype in MERGEABLE
+        ground = "base" if self.family.onto is None else "onto"
         lacking = self.alignment.lacking.get(spec.name, frozenset())
         absent = lacking | {name for name in self.recipe.agent_names if not decision.reads(name)}
         reason = decision.reason + (", which lacks it: the base's is copied" if decision.take in lacking else "")
@@ -131,7 +132,7 @@ class _Draft:
             places=(place, self.layout.places[tied.head]) if both and tied is not None else (place,),
             cast=Cast(place.spec.dtype, self.recipe.output.rounding, self.recipe.seed),
             method=decision.method if merged else None,
-            taken_from="base" if decision.take is None or decision.take in absent else decision.take,
+            taken_from=ground if decision.take in (None, "base") or decision.take in absent else decision.take,
             absent=absent,
             reason="" if merged else reason or f"{spec.dtype} tensors are not merged",
         )
@@ -142,6 +143,8 @@ class _Draft:
         """The same with all that is read: of a copied float tensor one source, of everything else all."""
         if job.method is None and job.tensor.dtype in MERGEABLE:
             return replace(job, rows=(self._row(job.taken_from, job),))
+        if self.family.onto is not None:
+            job = replace(job, onto=self._row("onto", job))
         present = [name for name in self.recipe.agent_names if name not in job.absent]
         rows = [job.rows[0], *(self._row(name, job) for name in present)]
         agents = tuple(present.index(name) + 1 if name in present else 0 for name in self.recipe.agent_names)
@@ -157,9 +160,10 @@ class _Draft:
         return replace(job, rows=tuple(rows))
 
     def _row(self, source: str, job: Job) -> Row:
-        opened = self.family.base if source == "base" else self.family.agents[source]
+        others = {"base": self.family.base, "onto": self.family.onto}
+        opened = others.get(source) or self.family.agents[source]
         spec = opened.specs[job.tensor.name]
-        decided = self.recipe.inputs.storage_rounding == "ignore" and job.method is not None and source != "base"
+        decided = self.recipe.inputs.storage_rounding == "ignore" and job.method is not None and source not in others
         return Row(source, spec, rounds=decided and rounds(job.tensor.dtype, opened.weights.stored(spec.name)))
 
     def _beside_row(self, kind: Beside, name: str, job: Job, shape: tuple[int, ...]) -> Row:
@@ -198,14 +202,14 @@ def _comparison(tie: Tie) -> Job:
 
 def _output_specs(recipe: Recipe, family: Family) -> list[TensorSpec]:
     """The base's tensors in the dtypes of the output."""
-    wanted, tied = recipe.output.dtype, family.tied
+    wanted, tied, specs = recipe.output.dtype, family.tied, family.ground.specs
 
     def dtype(spec: TensorSpec) -> str:
         if tied is not None and spec.name == tied.head:  # the same numbers twice, so the same dtype
-            return dtype(family.base.specs[tied.embedding])
+            return dtype(specs[tied.embedding])
         return spec.dtype if wanted == "base" or spec.dtype not in MERGEABLE else OUTPUT_DTYPES[wanted]
 
-    return [replace(spec, dtype=dtype(spec)) for spec in family.base.specs.values()]
+    return [replace(spec, dtype=dtype(specs[spec.name])) for spec in family.base.specs.values()]
 
 
 def _unused(rules: Rules) -> Iterator[Note]:
@@ -219,7 +223,7 @@ def _unused(rules: Rules) -> Iterator[Note]:
 def _notes(family: Family, decisions: Mapping[str, Decision]) -> list[Note]:
     """What the sources are told with."""
     notes = list(family.notes)
-    for source in (family.base, *family.agents.values()):
+    for source in (family.base, *([family.onto] if family.onto is not None else []), *family.agents.values()):
         notes += source.notes
     tied = family.tied
     if tied is not None and decisions[tied.head] != decisions[tied.embedding]:

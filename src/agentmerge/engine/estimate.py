@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 
     from agentmerge.engine.plan import Job, Plan
     from agentmerge.methods.base import Precision
+    from agentmerge.sources.source import Source
     from agentmerge.tensors import TensorSpec
 
-BLOCK_SIZES = 1 << 20, 8 << 20
+BLOCK_SIZES = 1 << 16, 8 << 20
 """Least and most bytes of the base in a block that is chosen here; a block costs about 0.3 ms whatever its size."""
-BUFFERS = 1 << 30
-"""Bytes that the blocks of all workers may take together before smaller ones are chosen, down to the least."""
+BUFFERS, FEW, LEAST_BUFFERS = 1 << 30, 4, 168_000_000
+"""Bytes that the blocks of all workers may take together before smaller ones are chosen: of few sources much, as small
+blocks would keep many workers waiting for the interpreter; of more sources, whose blocks are the larger together, in
+proportion less, so that any number of them is merged in 400 MB."""
 MOST_WORKERS = 16
 """That read and write; what computes takes every processor."""
-RESIDENT = 170_000_000
-"""Bytes of interpreter, numpy and compiled kernels beside the blocks, for the memory estimate."""
+RESIDENT, PER_TENSOR = 170_000_000, 1000
+"""Bytes of interpreter, numpy and compiled kernels beside the blocks, and of what is known of a tensor of a source, for
+the memory estimate."""
 LIMIT = 600.0
 """Seconds of arithmetic that are not started unasked."""
 SLOW = {"cpu": 1e10, "cuda": 5e11}
@@ -52,7 +56,8 @@ def block_size(plan: Plan) -> int:
         return int(wanted)
     least, most = BLOCK_SIZES
     width = max((DTYPES[spec.dtype].itemsize for spec in plan.sources["base"].specs.values()), default=1)
-    return min(max(BUFFERS * width // (workers(plan) * _row_bytes(plan)), least), most)
+    buffers = max(BUFFERS * FEW // max(len(_stacked(plan)), FEW), LEAST_BUFFERS)
+    return min(max(buffers * width // (workers(plan) * _row_bytes(plan)), least), most)
 
 
 def blocks(job: Job, size: int, start: int = 0, stop: int | None = None, least: int = 0) -> Iterator[Block]:
@@ -103,7 +108,12 @@ def memory_bytes(plan: Plan) -> int:
             alone.append(taken * min(1 / job.work.share, workers(plan)))
         else:
             shared.append(taken)
-    return RESIDENT + workers(plan) * max(shared) + int(max(alone))
+    return resident(plan) + workers(plan) * max(shared) + int(max(alone))
+
+
+def resident(plan: Plan) -> int:
+    """Bytes beside the blocks: of the program, and of what is known of every source's tensors."""
+    return RESIDENT + PER_TENSOR * sum(len(source.specs) for source in plan.sources.values())
 
 
 def _width(job: Job, row: int) -> int:
@@ -112,10 +122,23 @@ def _width(job: Job, row: int) -> int:
 
 
 def _row_bytes(plan: Plan) -> int:
-    """Bytes that one element takes at most in a worker's buffers: of every source, restored, and its result."""
-    stacked = (plan.family.base, *plan.family.agents.values(), *plan.beside.get("importance", {}).values())
-    read = sum(max((DTYPES[s.dtype].itemsize for s in source.specs.values()), default=0) for source in stacked)
+    """Bytes that one element takes at most in a worker's buffers: of every source, restored, and its result.
+
+    Put onto another checkpoint, that one's and the float32 result besides.
+    """
+    read = sum(map(_widest, _stacked(plan))) + 4 * (plan.family.onto is not None)
     return 4 + read + 4 * len(plan.rounding)
+
+
+def _stacked(plan: Plan) -> list[Source]:
+    """What is read block by block."""
+    family, importance = plan.family, plan.beside.get("importance", {})
+    onto = [] if family.onto is None else [family.onto]
+    return [family.base, *onto, *family.agents.values(), *importance.values()]
+
+
+def _widest(source: Source) -> int:
+    return max((DTYPES[spec.dtype].itemsize for spec in source.specs.values()), default=0)
 
 
 def check_cost(plan: Plan) -> None:

@@ -23,7 +23,7 @@ class Ledger:
         phase: str,
         questions: Iterable[Foldable[Any]],
         entries: Iterable[Mapping[str, Any]] = (),
-        commit: Callable[[list[dict[str, Any]]], None] | None = None,
+        commit: Callable[[Iterator[dict[str, Any]]], None] | None = None,
     ) -> None:
         """Begin or go on.
 
@@ -31,7 +31,8 @@ class Ledger:
             phase: the pass's name; entries of other passes are passed over.
             questions: everything that may be answered in this pass.
             entries: what earlier runs committed.
-            commit: called with new entries; returns when they and the data that they speak of are safe.
+            commit: called with new entries, made one by one, as those of many agents are large; returns when they and
+                the data that they speak of are safe.
         """
         self.phase = phase
         self.survey = Survey()
@@ -55,7 +56,7 @@ class Ledger:
         """Commit what was added since the last time."""
         fresh, self._fresh = self._fresh, {}
         if self._commit is not None and fresh:
-            self._commit([self._entry(name, *found) for name, found in fresh.items()])
+            self._commit(self._entry(name, *found) for name, found in fresh.items())
         for name, (ranges, answers) in fresh.items():
             self._keep(name, ranges, answers)
 

@@ -14,6 +14,7 @@ from agentmerge.engine.compiling import Compiling, kernels_for
 from agentmerge.engine.decisions import varied
 from agentmerge.engine.estimate import check_cost, drafts_of, input_bytes
 from agentmerge.engine.local import LocalRunner
+from agentmerge.engine.packed import check_packed
 from agentmerge.engine.passes import Output, fold, last, nothing, probe
 from agentmerge.engine.preflight import check_output, planned, refuse_read
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
@@ -69,7 +70,8 @@ def merge_all(
     """
     watch, started = watch or Silent(), time.time()
     first, *others = recipes.values()
-    loading = kernels_for([recipe.method for recipe in recipes.values()], full=beside is not nothing)
+    methods, moving = [recipe.method for recipe in recipes.values()], first.onto is not None
+    loading = kernels_for(methods, full=beside is not nothing, more=("onto",) if moving else ())
     with Compiling(*loading) as kernels, planned(first) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
@@ -135,6 +137,7 @@ class _Merging:
             check_unchanged(plan, survey, found)
         survey.update(after[0])
         notes = notes or self._judged(survey)
+        check_packed(plan, survey)
         check_fingerprint(plan, survey.total(Integrity()))
         plan.restat()
         timing = {"fold_seconds": round(folded - self._started, 3), "map_seconds": round(time.time() - folded, 3)}
@@ -164,6 +167,7 @@ def probe_one(
         reading = probe(plan, survey, beside)
         kernels.wait(watch)
         survey.update(*runner.run(plan, reading, survey, watch))
+        check_packed(plan, survey)
         plan.restat()
         notes = [*plan.notes, *check_agents(plan, survey), *same_everywhere(*survey.total(Common()))]
         return ProbeRecord(
@@ -181,8 +185,8 @@ def probe_one(
 def _side_files(plan: Plan) -> dict[str, bytes]:
     """Everything beside the shards and the record, read before any weight so that a missing file is told first."""
     family, donor = plan.family, plan.family.tokenizer_from
-    tokenizer = None if donor == "base" else family.folders[donor]
-    return output_files(plan.recipe, plan.layout, family.base.folder, tokenizer, family.config_changes)
+    tokenizer = None if donor in ("base", "onto") else family.folders[donor]
+    return output_files(plan.recipe, plan.layout, family.ground.folder, tokenizer, family.config_changes)
 
 
 def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> dict[Path, Writer]:

@@ -43,23 +43,24 @@ def without(stack: Stack, apart: Array) -> Stack:
         stack: as read.
         apart: bool [n].
     """
-    base, *agents = (_zeroed(array, apart) for array in (stack.base, *stack.agents))
-    stored = tuple(_zeroed(array, apart) for array in stack.stored)
+    base, *agents = (zeroed(array, apart) for array in (stack.base, *stack.agents))
+    stored = tuple(zeroed(array, apart) for array in stack.stored)
     return replace(stack, base=base, agents=tuple(agents), stored=stored)
 
 
-def put_back(stored: Array, stack: Stack, apart: Array, cast: Cast) -> None:
-    """Write the base's own elements into what was merged without them.
+def put_back(stored: Array, read: Array, apart: Array, cast: Cast, tensor: str) -> None:
+    """Write the own elements of the base, or of what the merge is put onto, into what was merged without them.
 
     Args:
         stored: [n] in the output dtype; changed.
-        stack: as read.
+        read: [n], whose elements.
         apart: bool [n].
         cast: to the output dtype.
+        tensor: its name.
     """
-    own = stack.base[apart]
+    own = read[apart]
     with np.errstate(all="ignore"):
-        stored[apart] = own if own.dtype == stored.dtype else cast.apply(as_float32(own), stack.block.tensor.name, 0)
+        stored[apart] = own if own.dtype == stored.dtype else cast.apply(as_float32(own), tensor, 0)
 
 
 def spoilt(plan: Plan, job: Job, block: Block, values: Array) -> Array:
@@ -97,7 +98,8 @@ def _everywhere(plan: Plan, job: Job, block: Block) -> list[Array]:
     ]
 
 
-def _zeroed(array: Array, apart: Array) -> Array:
+def zeroed(array: Array, apart: Array) -> Array:
+    """A copy with 0 in place of some elements."""
     copy = array.copy()
     copy[apart] = 0
     return copy

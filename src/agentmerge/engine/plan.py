@@ -34,7 +34,7 @@ class Row:
     """One tensor of one source, a row of a stack."""
 
     source: str
-    """"base" or an agent's name, with "importance/", "grams/" or "as stored/" before it where that is meant."""
+    """"base", "onto" or an agent's name, with "importance/", "grams/" or "as stored/" before it where that is meant."""
     tensor: TensorSpec
     """As that source has it read."""
     whole: bool = False
@@ -61,6 +61,9 @@ class Job:
     """As the base stores it."""
     rows: tuple[Row, ...]
     """What is read."""
+    onto: Row | None = None
+    """What is read beside these where results are written: whose numbers what is merged changes, or is copied from.
+    None: the base's."""
     agents: tuple[int, ...] = ()
     """The row of each agent of the stack; 0, the base's, for one that counts as unchanged here."""
     importance: tuple[int, ...] = ()
@@ -75,7 +78,7 @@ class Job:
     work: Work = _NO_WORK
     """What merging it takes."""
     taken_from: str = "base"
-    """For a copy: "base" or an agent's name."""
+    """For a copy: "base", "onto" or an agent's name."""
     absent: frozenset[str] = frozenset()
     """Agents that count as unchanged here."""
     reason: str = ""
@@ -96,9 +99,13 @@ class Job:
             return self.tensor.rows_and_leaves
         return lcm(prod(self.tensor.shape if reach == "tensor" else self.tensor.shape[-2:]), LEAF) or LEAF
 
+    def read(self, *, writing: bool) -> tuple[Row, ...]:
+        """The rows that a pass reads: `rows`, and behind them what only one that writes needs."""
+        return (*self.rows, self.onto) if writing and self.onto is not None else self.rows
+
     def bytes_read(self, elements: int) -> int:
         """Bytes that so many elements take in all the rows, and what is read whole with them."""
-        itemsizes = sum(DTYPES[row.tensor.dtype].itemsize for row in self.rows if not row.whole)
+        itemsizes = sum(DTYPES[row.tensor.dtype].itemsize for row in self.read(writing=True) if not row.whole)
         return elements * itemsizes + self.bytes_whole
 
     @property
@@ -136,7 +143,7 @@ class Plan:
     @cached_property
     def sources(self) -> dict[str, Source]:
         """Everything that is read, by the name that rows have for it."""
-        found = {"base": self.family.base, **self.family.agents}
+        found = dict(self._main)
         found |= {f"{kind}/{name}": source for kind, by in self.beside.items() for name, source in by.items()}
         return found | {f"{AS_STORED}/{name_in(tie)}": tie.source for tie in self.family.ties}
 
@@ -184,9 +191,8 @@ class Plan:
         return sha256("\n".join([*agents, *lines, *restored]).encode()).hexdigest()
 
     def identities(self) -> dict[str, Any]:
-        """What tells the sources from others, by "base" and agent names, as JSON data."""
-        main = {"base": self.family.base, **self.family.agents}
-        found = {n: {"source": s.text, **s.identity.as_json(), **self._beside[n]} for n, s in main.items()}
+        """What tells the sources from others, by "base", "onto" and agent names, as JSON data."""
+        found = {n: {"source": s.text, **s.identity.as_json(), **self._beside[n]} for n, s in self._main.items()}
         extra = [(f"{name}.{kind}", source) for kind, by in self.beside.items() for name, source in by.items()]
         return found | {n: {"source": s.text, **s.identity.as_json()} for n, s in extra}
 
@@ -196,10 +202,16 @@ class Plan:
             source.identity.restat()
 
     @cached_property
+    def _main(self) -> dict[str, Source]:
+        """The checkpoints themselves, by the names that a recipe has for them."""
+        family = self.family
+        return {"base": family.base, **({} if family.onto is None else {"onto": family.onto}), **family.agents}
+
+    @cached_property
     def _beside(self) -> dict[str, dict[str, str]]:
         """What decides beside the headers how a source is read: its config and, where rows are added, its tokens."""
         configs, folders = self.family.configs, self.family.folders
-        texts = {name: json.dumps(configs[name], sort_keys=True) for name in ("base", *self.family.agents)}
+        texts = {name: json.dumps(configs[name], sort_keys=True) for name in self._main}
         found = {name: {"config_sha256": sha256(text.encode()).hexdigest()} for name, text in texts.items()}
         if self.recipe.inputs.vocab == "union":
             found = {n: {**of, "tokenizer_sha256": content_of(folders[n]).hex()} for n, of in found.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from agentmerge.alike.chain import BESIDE_ALIKE, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost, drafts_of
-from agentmerge.errors import BASE, MergeError, Note, Problem, RecipeError, Role, SourceError, Where
+from agentmerge.errors import BASE, ONTO, MergeError, Note, Problem, RecipeError, Role, SourceError, Where, role_of
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
 from agentmerge.files.torch_header import SUFFIXES
@@ -41,7 +41,7 @@ class Finding(Frozen):
     severity: Severity
     """An error stops the merge; a warning is told and merged; a note is only to know."""
     where: str
-    """"base", "agent 'NAME'" or "recipe"."""
+    """"base", "onto", "agent 'NAME'" or "recipe"."""
     found: str
     expected: str = ""
     todo: str = ""
@@ -50,7 +50,7 @@ class Finding(Frozen):
     def of(cls, told: Problem | Note) -> Finding:
         """A problem or a note in a record's words."""
         role = told.where.role
-        where = "recipe" if role is None else str(Role(role.agent))
+        where = "recipe" if role is None else str(Role(role.agent) if role.agent else role)
         found = told.found.rstrip(".;\n")
         if isinstance(told, Note):
             return cls(severity=told.severity, where=where, found=found, todo=told.todo)
@@ -151,26 +151,28 @@ class _Look:
     def _sources(self) -> dict[str, Source]:
         recipe = self._recipe
         sources: dict[str, Source] = {}
-        texts = {BASE: recipe.base, **{Role(name): recipe.agents[name].source for name in recipe.agent_names}}
+        onto = {} if recipe.onto is None else {ONTO: recipe.onto}
+        texts = {BASE: recipe.base, **onto, **{Role(name): recipe.agents[name].source for name in recipe.agent_names}}
         for role, text in texts.items():
             with self.collecting():
-                way = "base_dtype" if role == BASE else recipe.agents[role.name].materialize
-                sources[role.name] = self._open(role, text, sources.get("base"), way)
+                way = recipe.agents[role.name].materialize if role.agent else "base_dtype"
+                sources[role.name] = self._open(role, text, sources.get("base") if role.agent else None, way)
         return sources
 
     def _family(self, sources: Mapping[str, Source]) -> Family | None:
-        agents = {name: source for name, source in sources.items() if name != "base"}
+        onto = sources.get("onto")
+        agents = {name: sources[name] for name in self._recipe.agent_names if name in sources}
         with self.collecting():
             refuse_same_source(sources)
-            family = make_alike(sources["base"], agents, self._recipe.inputs, self._reads)
+            family = make_alike(sources["base"], agents, self._recipe.inputs, self._reads, onto)
             self.errors += family.errors
             return family
         return None
 
     def _with_side_files(self, family: Family) -> Family:
         """The family, once all that its base and its tokenizer should bring is there, with a note of what stays."""
-        base, donor = family.base, family.tokenizer_from
-        tokenizer = None if donor == "base" else family.folders.get(donor)
+        base, donor = family.ground, family.tokenizer_from
+        tokenizer = None if donor in ("base", "onto") else family.folders.get(donor)
         try:
             listing = listed(base.folder.path, tokenizer, known_only=not base.folder.whole)
         except SourceError as error:
@@ -225,11 +227,11 @@ def reads_of(plan: Plan) -> Protected:
     """Every file that a merge reads."""
     read = named_in(plan.recipe)
     beside = (source for by in plan.beside.values() for source in by.values())
-    for source in (plan.family.base, *plan.family.agents.values(), *beside):
+    for source in (plan.family.base, plan.family.ground, *plan.family.agents.values(), *beside):
         what = f"the source of {source.role}"
         for file in source.identity.files:
             read.add_file(source.identity.folder / file.name, what)
-        if source.role is not None and not source.role.beside:
+        if source.role is not None and not (source.role.agent and source.role.beside):
             read.add_folder(source.folder.path, what, whole=source.folder.whole)
     return read
 
@@ -238,7 +240,7 @@ def named_in(recipe: Recipe) -> Protected:
     """The files and folders that a recipe names, its own file included."""
     read = Protected()
     files = [(recipe.run.survey, "the saved survey"), (recipe.file, "the recipe")]
-    sources = [(recipe.base, "the source of base")]
+    sources = [(recipe.base, "the source of base"), (recipe.onto or "", "the source of onto")]
     for name, agent in recipe.agents.items():
         sources += [(agent.source, f"the source of agent '{name}'")]
         sources += [(agent.importance or "", f"the importance of '{name}'")]
@@ -269,7 +271,8 @@ def refuse_same_source(sources: Mapping[str, Source]) -> None:
         if key in seen:
             raise RecipeError(
                 f"'{seen[key]}' and '{name}' are the same files ({source.folder.path.resolve()})",
-                todo="Every agent must be a checkpoint of its own, and none of them the base.",
+                todo="Every agent must be a checkpoint of its own, and none of them the base"
+                f"{' or what the merge is put onto' if 'onto' in sources else ''}.",
             )
         seen[key] = name
 
@@ -286,10 +289,10 @@ def _notes(family: Family, sources: Mapping[str, Source]) -> Iterator[Note]:
     ours = _dtypes(sources["base"])
     for name, source in sources.items():
         if (theirs := _dtypes(source)) != ours:
-            text = f"agent '{name}' stores {', '.join(theirs)}, the base {', '.join(ours)}"
+            text = f"{role_of(name)} stores {', '.join(theirs)}, the base {', '.join(ours)}"
             yield Note(text, where=source.where, severity="note")
     donor = family.tokenizer_from
-    if donor != "base":
+    if donor not in ("base", "onto"):
         text = f"agent '{donor}' gives the output its tokenizer and chat template"
         yield Note(text, where=Where(Role(donor)), severity="note")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentmerge.engine.blocks import copied, merged, read_rows, stacked
 from agentmerge.engine.estimate import block_size, blocks
 from agentmerge.engine.ledger import Ledger, gaps
-from agentmerge.engine.nonfinite import put_back, set_apart, spoilt, without
+from agentmerge.engine.nonfinite import put_back, set_apart, spoilt, without, zeroed
 from agentmerge.engine.passes import OF_BYTES
 from agentmerge.engine.verdicts import check_block
 from agentmerge.errors import MergeError
@@ -165,7 +165,9 @@ def do_unit(
         The answers for each keeper that lacks the block.
     """
     job, block = unit.job, unit.block
-    rows = read_rows(plan, job, block, buffers, None if ahead is None else (ahead.job, ahead.block))
+    later = None if ahead is None else (ahead.job, ahead.block)
+    rows = read_rows(plan, job, block, buffers, later, writing=bool(pass_.outputs))
+    onto = rows[len(job.rows)] if len(rows) > len(job.rows) else None
     stack = stacked(plan, job, block, rows, buffers)
     asked = pass_.asked_of(job)
     seen: Answers = observe(asked, stack)
@@ -180,11 +182,12 @@ def do_unit(
         output = pass_.outputs[k]
         mine = output.plan.job(job.name)
         if mine.method is None:
-            stored, found = copied(mine, stack, lambda values: spoilt(plan, job, block, values))
+            stored, found = copied(mine, stack, lambda values: spoilt(plan, job, block, values), onto)
         else:
-            stored, found = merged(mine, stack, survey, buffers, output.after[mine.method])
+            ground = onto if onto is None or apart is None else zeroed(onto, apart)
+            stored, found = merged(mine, stack, survey, buffers, output.after[mine.method], ground)
             if apart is not None:
-                put_back(stored, read, apart, mine.cast)
+                put_back(stored, read.base if onto is None else onto, apart, mine.cast, job.name)
         for place in mine.places:
             output.sink.write(place, block.start, stored)
         answers.append({**seen, **found})

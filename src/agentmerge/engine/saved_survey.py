@@ -73,14 +73,15 @@ def _readable(path: str) -> Iterator[None]:
 
 
 def _check_sources(plan: Plan, saved: ProbeRecord, path: str) -> None:
-    now, where = plan.identities(), Where(path=path)
+    now, then = ({n: s for n, s in all_.items() if n != "onto"} for all_ in (plan.identities(), saved.sources))
+    where = Where(path=path)
     roles = {source.role.name: source.role for source in plan.sources.values() if source.role is not None}
-    if saved.sources.keys() != now.keys():
-        raise SurveyError(f"{path}: is of {sorted(saved.sources)}", expected=f"{sorted(now)}", todo=AGAIN, where=where)
+    if then.keys() != now.keys():
+        raise SurveyError(f"{path}: is of {sorted(then)}", expected=f"{sorted(now)}", todo=AGAIN, where=where)
     for name, identity in now.items():
-        if saved.sources[name].get("files") != identity["files"]:
+        if then[name].get("files") != identity["files"]:
             raise SurveyError(
-                f"{path}: {name!r} was {saved.sources[name].get('source')!r} when this survey was made and is "
+                f"{path}: {name!r} was {then[name].get('source')!r} when this survey was made and is "
                 f"{identity['source']!r} now, or its files changed since",
                 todo=AGAIN,
                 where=replace(where, role=roles.get(name)),

@@ -46,6 +46,8 @@ def check_block(plan: Plan, job: Job, answers: Answers) -> None:
             continue
         if answer.non_finite and job.method is None:
             raise _non_finite(plan, job, [job.taken_from])
+        if answer.non_finite and job.onto is not None and (error := _non_finite_ground(plan, job)) is not None:
+            raise error
         if answer.overflow or answer.non_finite:
             raise _overflow(job, answer)
 
@@ -185,17 +187,28 @@ def _non_finite(plan: Plan, job: Job, names: list[str]) -> DataError:
     )
 
 
+def _non_finite_ground(plan: Plan, job: Job) -> DataError | None:
+    """What is said where the checkpoint that the merge is put onto is what is not finite; None where it is."""
+    nan, inf = _broken(plan.sources["onto"], job)
+    return _non_finite(plan, job, ["onto"]) if nan + inf else None
+
+
 def _non_finite_line(name: str, source: Source, job: Job) -> str:
     """Count the whole tensor, so that the message does not depend on where the first block ended."""
+    nan, inf = _broken(source, job)
+    elements = source.specs[job.tensor.name].elements
+    return f"{job.tensor.name}: {role_of(name)} ({source.text}) has {nan} NaN and {inf} inf of {elements} elements."
+
+
+def _broken(source: Source, job: Job) -> tuple[int, int]:
+    """NaN and inf of a source's whole tensor."""
     nan = inf = 0
     spec = source.specs[job.tensor.name]
     for start in range(0, spec.elements, STEP):
         values = as_float32(source.weights.read(Block(spec, start, min(start + STEP, spec.elements))))
         nan += int(np.isnan(values).sum())
         inf += int(np.isinf(values).sum())
-    return (
-        f"{job.tensor.name}: {role_of(name)} ({source.text}) has {nan} NaN and {inf} inf of {spec.elements} elements."
-    )
+    return nan, inf
 
 
 def _overflow(job: Job, counts: RoundingCounts) -> DataError:

@@ -85,19 +85,45 @@ def header_of(fd: int, path: Path) -> Header:
         ShortRead: it ends in the middle of the header.
     """
     size = os.fstat(fd).st_size
+    return parsed(header_bytes(fd, path), size, path)
+
+
+def header_bytes(fd: int, path: Path) -> bytes:
+    """The first bytes of an open file, up to its data; as for `header_of`, but unread."""
+    size = os.fstat(fd).st_size
     head = bytearray(min(size, 32))
     read_into(fd, head, 0)
-    raw = bytearray(_json_length(bytes(head), size, path))
-    read_into(fd, raw, 8)
-    content = strict_json(bytes(raw), f"{path}: its header", Where(path=str(path)))
+    raw = bytearray(8 + _json_length(bytes(head), size, path))
+    read_into(fd, raw, 0)
+    return bytes(raw)
+
+
+def parsed(raw: bytes, size: int | None, path: Path) -> Header:
+    """What the first bytes of a file say.
+
+    Args:
+        raw: up to its data.
+        size: bytes of the file; None where nothing but its header is there.
+        path: for messages only.
+
+    Raises:
+        SourceError: whatever is wrong with the header.
+    """
+    content = strict_json(raw[8:], f"{path}: its header", Where(path=str(path)))
     metadata = _metadata(content.pop(METADATA, {}), path)
     entries = [_entry(value, Where(tensor=name, path=str(path))) for name, value in content.items()]
-    tensors = _in_data_order(entries, size - 8 - len(raw), path)
-    return Header(tensors, metadata, 8 + len(raw), sha256(head[:8] + raw).hexdigest())
+    described = max((entry.end for entry in entries), default=0)
+    tensors = _in_data_order(entries, described if size is None else size - len(raw), path)
+    return Header(tensors, metadata, len(raw), sha256(raw).hexdigest())
 
 
-def encode_header(specs: Sequence[TensorSpec], metadata: Mapping[str, str]) -> bytes:
+def encode_header(specs: Sequence[TensorSpec], metadata: Mapping[str, str], least: int = 0) -> bytes:
     """The first bytes of a safetensors file: its data follows in the order of `specs`, without gaps.
+
+    Args:
+        specs: of the tensors.
+        metadata: texts by name.
+        least: bytes to which it is filled up with spaces, a multiple of 64.
 
     Returns:
         Length (8 bytes), JSON and spaces; a multiple of 64 bytes.
@@ -115,7 +141,7 @@ def encode_header(specs: Sequence[TensorSpec], metadata: Mapping[str, str]) -> b
     if not metadata:
         del content[METADATA]
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    text += b" " * max(-(8 + len(text)) % ALIGNMENT, least - 8 - len(text))
     return len(text).to_bytes(8, "little") + text
 
 

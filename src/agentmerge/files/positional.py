@@ -7,9 +7,7 @@ import fcntl
 import mmap
 import os
 import stat
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from threading import Lock
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +15,6 @@ import numpy as np
 from agentmerge.tensors import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 Buffer = memoryview | bytearray | bytes | Array
@@ -237,64 +234,3 @@ def aligned_empty(nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     raw = np.empty(nbytes + PAGE, dtype=np.uint8)
     skip = -raw.ctypes.data % PAGE
     return raw[skip : skip + nbytes]
-
-
-@dataclass(slots=True)
-class _OpenFile:
-    fd: int
-    users: int = 0
-
-
-class OpenFiles:
-    """Files opened on first use, few at a time: there may be more shards than a process may open.
-
-    Safe for threads: a file in use is never closed, so `most` can be exceeded by the files in use.
-    """
-
-    def __init__(self, opener: Callable[[str], int], most: int = 4) -> None:
-        self._opener = opener
-        self._most = most
-        self._files: dict[str, _OpenFile] = {}  # least recently used first
-        self._lock = Lock()
-        self._closed = False
-
-    @contextmanager
-    def borrow(self, name: str) -> Iterator[int]:
-        """The descriptor of the file `name`, open for as long as the `with` lasts.
-
-        Raises:
-            ValueError: after close().
-            OSError: or whatever else the opener raises.
-        """
-        fd = self.take(name)
-        try:
-            yield fd
-        finally:
-            self.give(name)
-
-    def take(self, name: str) -> int:
-        """`borrow` without its end: `give` must follow."""
-        with self._lock:
-            if self._closed:
-                raise ValueError(f"{name}: read after close()")
-            file = self._files.pop(name, None) or _OpenFile(self._opener(name))
-            self._files[name] = file
-            file.users += 1
-            return file.fd
-
-    def give(self, name: str) -> None:
-        """A file that was taken is not needed any more."""
-        with self._lock:
-            self._files[name].users -= 1
-            self._close_idle(0 if self._closed else self._most)
-
-    def close(self) -> None:
-        """Close every file; one that a thread still reads is closed when that read ends."""
-        with self._lock:
-            self._closed = True
-            self._close_idle(0)
-
-    def _close_idle(self, keep: int) -> None:
-        idle = [name for name, file in self._files.items() if file.users == 0]
-        for name in idle[: max(0, len(self._files) - keep)]:
-            os.close(self._files.pop(name).fd)

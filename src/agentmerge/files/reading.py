@@ -10,10 +10,12 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from agentmerge.files.open_files import crowded
 from agentmerge.kernels import compiling
 
 if TYPE_CHECKING:
@@ -54,30 +56,24 @@ def fill(arrays: Sequence[Array], extents: Sequence[Sequence[Extent]], ahead: It
         ahead: what will be read soon.
 
     Returns:
-        How many of the arrays, from the first on, were filled.
+        How many of the arrays, from the first on, were filled. It takes several calls where the process may not open
+        all of the files at once.
 
     Raises:
         ValueError: an array does not fit its extents.
     """
-    rows: list[tuple[int, int, int]] = []  # descriptor, offset, bytes
-    addresses: list[int] = []
-    ends: list[int] = []  # rows up to and with those of each array
+    done = 0
     with ExitStack() as held:
-        descriptors = _Descriptors(held)
+        call = _Call(held)
         for array, parts in zip(arrays, extents, strict=True):  # compiled code writes to bare addresses
-            address = _address(array, sum(part.nbytes for part in parts))
-            for part in parts:
-                rows.append(descriptors.row(part))
-                addresses.append(address)
-                address += part.nbytes
-            ends.append(len(rows))
-        later = [descriptors.row(part) for part in ahead]
-        if not rows and not later:
-            return len(arrays)
-        from agentmerge.files import pread
-
-        done = int(pread.read(_table(rows), np.array(addresses, np.int64), _table(later)))
-    return sum(end <= done for end in ends)
+            if call.rows and crowded():
+                filled = call.read()
+                done += filled
+                if filled < len(call.ends):
+                    return done
+                call = call.anew()
+            call.add(array, parts)
+        return done + call.read(ahead)
 
 
 def load() -> None:
@@ -88,14 +84,43 @@ def load() -> None:
         pread.read.load()
 
 
-class _Descriptors:
-    """Every file of a call, borrowed once."""
+class _Call:
+    """The rows of one compiled call, and every file of it, borrowed once."""
 
     def __init__(self, held: ExitStack) -> None:
         self._held = held
         self._open: dict[int, int] = {}
+        self.rows: list[tuple[int, int, int]] = []
+        """Descriptor, offset, bytes."""
+        self.ends: list[int] = []
+        """Rows up to and with those of each array."""
+        self._addresses: list[int] = []
 
-    def row(self, part: Extent) -> tuple[int, int, int]:
+    def add(self, array: Array, parts: Sequence[Extent]) -> None:
+        """Read these into an array."""
+        address = _address(array, sum(part.nbytes for part in parts))
+        for part in parts:
+            self.rows.append(self._row(part))
+            self._addresses.append(address)
+            address += part.nbytes
+        self.ends.append(len(self.rows))
+
+    def read(self, ahead: Iterable[Extent] = ()) -> int:
+        """How many of the arrays, from the first on, were filled; what comes later is fetched where there is room."""
+        later = [self._row(part) for part in takewhile(lambda _: not crowded(), ahead)]
+        if not self.rows and not later:
+            return len(self.ends)
+        from agentmerge.files import pread
+
+        done = int(pread.read(_table(self.rows), np.array(self._addresses, np.int64), _table(later)))
+        return sum(end <= done for end in self.ends)
+
+    def anew(self) -> _Call:
+        """Another call, once the files of this one are given back."""
+        self._held.close()
+        return _Call(self._held)
+
+    def _row(self, part: Extent) -> tuple[int, int, int]:
         """As the compiled code takes it."""
         key = id(part.file)
         if key not in self._open:

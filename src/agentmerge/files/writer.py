@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agentmerge.files.drafts import DRAFTS, Drafts
 from agentmerge.files.journal import JOURNAL, Journal
+from agentmerge.files.open_files import OpenFiles
 from agentmerge.files.os_errors import output_errors
 from agentmerge.files.positional import (
-    OpenFiles,
     open_direct,
     preallocate,
     sync_data,

@@ -97,6 +97,30 @@ class Backend(Protocol):
             out: float32 [n], written, up to the next multiple of `arguments.WIDTH` elements.
         """
 
+    def low_rank(self, left: Array, right: Array, scale: float) -> Array:
+        """sources.lowrank.product: scale * left right, summed in the order of the rank, float32 [rows, columns].
+
+        Args:
+            left: float32 [rows, rank], rank at least 1.
+            right: float32 [rank, columns].
+            scale: rounded to float32.
+        """
+
+    def mark(self, base: Array, agent: Array) -> Array:
+        """sources.bits.mark: which elements of two arrays differ in bits, uint64 [ceil(n / 64)]."""
+
+    def count_marks(self, marks: Array, words: int) -> Array:
+        """sources.bits.count: how many marks each so many words have, int64 [ceil(marks / words)]."""
+
+    def take(self, values: Array, marks: Array, count: int) -> Array:
+        """sources.bits.take: the marked values, [count]."""
+
+    def put(self, values: Array, marks: Array, old: Array, out: Array) -> None:
+        """sources.bits.put: values, of which there is one more than marks, in the marked places, else `old`."""
+
+    def places(self, marks: Array, start: int, count: int) -> Array:
+        """sources.bits.places: the flat places of the marks, int32 [count]."""
+
     def drop(self, stack: Stack, keys: Sequence[tuple[int, int]], densities: Sequence[float]) -> Array:
         """methods.dare.dropped: task vectors dropped and rescaled, float32 [agents, n].
 

@@ -27,6 +27,12 @@ class Given(NamedTuple):
     threshold: float
 
 
+class Onto(NamedTuple):
+    """A merge put onto another checkpoint (engine/onto.py); extra: the merge, float32, and the checkpoint."""
+
+    threshold: float
+
+
 class Stretched(NamedTuple):
     """The same, its distance from the base scaled (methods/calibrate.py)."""
 

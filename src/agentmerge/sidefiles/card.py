@@ -22,6 +22,7 @@ def model_card(
     method: str,
     recipe: Mapping[str, Any],
     inherited: Mapping[str, Any],
+    onto: str | None = None,
 ) -> bytes:
     """README.md: metadata that the hub accepts, then the sources and the recipe.
 
@@ -31,21 +32,24 @@ def model_card(
         agents: their sources by name.
         method: its name.
         recipe: plain data; written as YAML.
-        inherited: metadata of the base's own card; its licence goes on.
+        inherited: metadata of the card of the base, or of `onto`; its licence goes on.
+        onto: the source of what the merge is put onto in the base's place; None is the base itself.
     """
     metadata: dict[str, Any] = {
         key: inherited[key] for key in ("license", "license_name", "license_link", "language") if key in inherited
     }
     metadata |= {"library_name": "transformers", "tags": ["merge", "agentmerge"]}
-    if parents := hub_ids([base, *agents.values()]):
+    models = {**({} if onto is None else {"onto": onto}), "base": base, **agents}
+    if parents := hub_ids([*models.values()]):
         metadata |= {"base_model": parents, "base_model_relation": "merge"}
-    rows = "\n".join(f"| {name} | {_cell(source)} |" for name, source in {"base": base, **agents}.items())
+    rows = "\n".join(f"| {name} | {_cell(source)} |" for name, source in models.items())
+    put = "" if onto is None else ", put onto another checkpoint,"
     return f"""\
 ---
 {_yaml(metadata)}---
 # {title}
 
-One checkpoint merged from {len(agents)} agent{"s" if len(agents) > 1 else ""} of one base with
+One checkpoint merged from {len(agents)} agent{"s" if len(agents) > 1 else ""} of one base{put} with
 agentmerge, method `{method}`. Everything that was done stands in
 `merge_record.json`, with a recipe that replays it.
 

@@ -31,7 +31,7 @@ def output_files(
     Args:
         recipe: for the model card.
         layout: of the shards.
-        base: whose side files are copied.
+        base: whose side files are copied: the base's folder, or that of what the merge is put onto.
         tokenizer: the folder whose tokenizer is taken; None takes the base's.
         config_changes: what the output's config says otherwise than the base's; None takes a key out.
 
@@ -49,6 +49,7 @@ def output_files(
         recipe.method.name,
         {section: content for section, content in recipe.dump().items() if section != "run"},
         card_metadata(base.path),
+        recipe.onto,
     )
     if (index := index_json(layout)) is not None:
         files[INDEX] = index

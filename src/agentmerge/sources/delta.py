@@ -106,11 +106,23 @@ class DeltaWeights:
     def read(self, block: Block, out: Array | None = None) -> Array:
         """See Weights.read."""
         out = room_for(block, self.specs, self._text, out)
-        own = Block(self.specs[block.tensor.name], block.start, block.stop)
-        self._base.read(own, out)
+        self._base.read(self._own(block), out)
+        return self.put_over(block, out, out)
+
+    def under(self, block: Block) -> tuple[Weights, Block] | None:
+        """See Over.under."""
+        return (self._base, self._own(block)) if block.tensor.name in self.specs else None
+
+    def put_over(self, block: Block, old: Array, out: Array) -> Array:
+        """See Over.put_over."""
+        if old is not out:
+            np.copyto(out, old)
         for changes in self._steps.get(block.tensor.name, ()):
-            changes.over(own, out)
+            changes.over(self._own(block), out)
         return out
+
+    def _own(self, block: Block) -> Block:
+        return Block(self.specs[block.tensor.name], block.start, block.stop)
 
     def extents(self, block: Block) -> Extents:
         """See Weights.extents; which part of the indices a block reads only reading shows."""

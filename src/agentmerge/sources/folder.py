@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from agentmerge.errors import Note, Where, shortened
 from agentmerge.files.documents import abbreviated, dangling, leads_nowhere
 from agentmerge.files.header import Header, header_of
+from agentmerge.files.open_files import OpenFiles
 from agentmerge.files.os_errors import source_errors
-from agentmerge.files.positional import OpenFiles, advise_sequential, open_to_read, read_into
+from agentmerge.files.positional import advise_sequential, open_to_read, read_into
 from agentmerge.files.reading import Extent
 from agentmerge.files.torch_header import SUFFIXES, torch_header
 from agentmerge.sources.index import missing_tensor

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentmerge import kernels
 from agentmerge.sources.placed import room_for
 from agentmerge.sources.source import NOWHERE, Extents, Stored
-from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
+from agentmerge.tensors import DTYPES, Array, Block, Stack, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,12 +111,21 @@ class LowRankWeights:
         inner = Block(part.under.spec, block.start, block.stop)
         if part.verbatim:
             return part.under.weights.read(inner, out)
-        stored = part.under.weights.read(inner)
+        return self.put_over(block, part.under.weights.read(inner), out)
+
+    def under(self, block: Block) -> tuple[Weights, Block] | None:
+        """See Over.under."""
+        part = self.parts.get(block.tensor.name)
+        return None if part is None else (part.under.weights, Block(part.under.spec, block.start, block.stop))
+
+    def put_over(self, block: Block, old: Array, out: Array) -> Array:
+        """See Over.put_over."""
+        part = self.parts[block.tensor.name]
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             if part.product is None:
-                out[:] = stored.astype(out.dtype)
+                out[:] = old.astype(out.dtype)
             else:
-                _add(part.product, part.spec.shape, block.start, stored, out)
+                _add(part.product, part.spec.shape, block.start, old, out)
         return out
 
     def extents(self, block: Block) -> Extents:
@@ -180,8 +190,14 @@ def _add(product: Product, shape: tuple[int, ...], start: int, stored: Array, ou
         out[here] = (stored[here].astype(dtype) + grown[begin - low * columns : end - low * columns]).astype(out.dtype)
 
 
-def _product(left: Array, right: Array, scale: np.floating) -> Array:
-    """Scale * sum over k of left[:, k] * right[k, :], summed in the order of k: [rows, columns]."""
+def product(left: Array, right: Array, scale: np.floating) -> Array:
+    """Scale * sum over k of left[:, k] * right[k, :], summed in the order of k: [rows, columns]; the definition.
+
+    Args:
+        left: [rows, rank], rank at least 1.
+        right: [rank, columns].
+        scale: of their dtype.
+    """
     total = np.multiply(left[:, :1], right[:1])
     term = np.empty_like(total)
     for k in range(1, right.shape[0]):
@@ -189,3 +205,12 @@ def _product(left: Array, right: Array, scale: np.floating) -> Array:
         total += term
     total *= scale
     return total
+
+
+def _product(left: Array, right: Array, scale: np.floating) -> Array:
+    """The same, compiled where that fits."""
+    block = Block(TensorSpec("", "F32", (left.size,)), 0, left.size)
+    backend = kernels.choose(Stack(block, left.reshape(-1), (right.reshape(-1),), ("",)))
+    if backend is None or left.dtype != np.float32:
+        return product(left, right, scale)
+    return backend.low_rank(left, right, float(scale))

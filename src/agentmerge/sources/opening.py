@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NoReturn
 
-from agentmerge.errors import Role, SourceError, SourceNotFoundError, Where, about, shortened
+from agentmerge.errors import Note, Role, SourceError, SourceNotFoundError, Where, about, shortened
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
 from agentmerge.files.torch_header import SUFFIXES
@@ -21,6 +21,7 @@ from agentmerge.sources.delta_opening import delta_files, open_deltas
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import hub_id, local_path
 from agentmerge.sources.index import TORCH_INDEX, TORCH_SINGLE, Choice, choose, choose_torch
+from agentmerge.sources.packed_opening import is_packed, open_packed
 from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trained_opening import open_trained
@@ -70,6 +71,8 @@ class Opener:
 
     recognises: Callable[[Request], bool]
     open: Callable[[Request], AbstractContextManager[Source]]
+    adds: bool = False
+    """Whether it computes a sum, which `Request.materialize` is about."""
 
 
 @contextmanager
@@ -94,7 +97,12 @@ def opened(
             request = _request(role, text, base, materialize)
             opener = next(opener for opener in OPENERS if opener.recognises(request))
             source = stack.enter_context(opener.open(request))
-        yield source
+        yield source if opener.adds or materialize == "base_dtype" else source.noted(_nothing_to_add(source))
+
+
+def _nothing_to_add(source: Source) -> Note:
+    text = f"{source.text}: materialize says nothing of it, as it is no LoRA adapter: it is read as it is stored"
+    return Note(text, where=source.where)
 
 
 def _request(role: Role | None, text: str, base: Source | None, materialize: Materialize) -> Request:
@@ -172,6 +180,18 @@ def _open_trained(request: Request) -> AbstractContextManager[Source]:
     return open_trained(request.role, request.text, folder, request.base, request.materialize)
 
 
+def _open_packed(request: Request) -> AbstractContextManager[Source]:
+    first, *more = _packed(request)
+    others = [name for name in request.weights if name != first.name]
+    if more or others or INDEX in (request.names or ()):
+        found = f"{request.path}: found {first.name}, a packed delta, beside {shortened(others or [INDEX])}"
+        todo = (
+            f"Give the file that is meant, for example {first}; what else is the agent's lies in a folder of its own."
+        )
+        raise SourceError(found, expected="one packed delta alone", todo=todo)
+    return open_packed(request.role, request.text, first, request.base)
+
+
 def _refuse_parts(request: Request) -> NoReturn:
     parts = _parts(request)
     assert parts is not None
@@ -222,8 +242,20 @@ def _deltas(request: Request) -> list[str]:
     """The files that are deltas."""
     if request.names is None:
         return delta_files(request.path.parent, [request.path.name])
-    sharded = INDEX in request.names
-    return delta_files(request.path, [name for name in request.weights if not (sharded and SHARD.search(name))])
+    return delta_files(request.path, _single(request))
+
+
+def _packed(request: Request) -> list[Path]:
+    """The files that are packed deltas."""
+    if request.names is None:
+        return [request.path] if request.exists and is_packed(request.path) else []
+    return [path for path in map(request.path.joinpath, _single(request)) if is_packed(path)]
+
+
+def _single(request: Request) -> list[str]:
+    """The safetensors files of a folder that are no shards of its index."""
+    sharded = INDEX in (request.names or ())
+    return [name for name in request.weights if not (sharded and SHARD.search(name))]
 
 
 def _trained(request: Request) -> Path | None:
@@ -244,9 +276,10 @@ def _parts(request: Request) -> Unfinished | None:
 OPENERS = (
     Opener(lambda request: not request.exists and hub_id(request.text) is not None, _refuse_hub_id),
     Opener(lambda request: not request.exists, _refuse_nothing),
-    Opener(_is_adapter, _open_adapter),
-    Opener(lambda request: _trained(request) is not None, _open_trained),
+    Opener(_is_adapter, _open_adapter, adds=True),
+    Opener(lambda request: _trained(request) is not None, _open_trained, adds=True),
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
+    Opener(lambda request: bool(_packed(request)), _open_packed),
     Opener(lambda request: bool(_deltas(request)), _open_deltas),
     Opener(lambda request: request.names is None, _open_file),
     Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),

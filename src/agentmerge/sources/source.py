@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from agentmerge.errors import Note, Role, SourceError, Where
 from agentmerge.files.os_errors import source_errors
@@ -79,6 +79,26 @@ class Weights(Protocol):
 
         Args:
             name: of a tensor that is there.
+        """
+
+
+@runtime_checkable
+class Over(Protocol):
+    """Weights that are others' but for changes: whoever has read those can spare itself to read them again."""
+
+    def under(self, block: Block) -> tuple[Weights, Block] | None:
+        """Whose numbers a block has but for changes, and which; None where it has others, or is not there."""
+
+    def put_over(self, block: Block, old: Array, out: Array) -> Array:
+        """A block from what it is but for changes.
+
+        Args:
+            block: one that has something under it.
+            old: the numbers of `under(block)`.
+            out: written, and returned; it may be `old`.
+
+        Raises:
+            SourceError: the changes can't be read.
         """
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentmerge.files import reading
 from agentmerge.files.positional import advise_soon
+from agentmerge.sources.source import Over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,9 +39,21 @@ def read_blocks(
     lying = [i for i, found in enumerate(extents) if found.verbatim]
     filled = reading.fill([into[i] for i in lying], [extents[i].parts for i in lying], later)
     done = set(lying[:filled])
+    read = {_key(*wanted[i]): into[i] for i in done}
     for i, (weights, block) in enumerate(wanted):
-        if i not in done:  # put together by a view, or the read that failed, for its error
+        if i in done:
+            continue
+        under = weights.under(block) if isinstance(weights, Over) else None
+        known = None if under is None else read.get(_key(*under))
+        if known is None:  # put together by a view, or the read that failed, for its error
             weights.read(block, into[i])
+        else:
+            weights.put_over(block, known, into[i])  # type: ignore[attr-defined]
+
+
+def _key(weights: Weights, block: Block) -> tuple[int, str, int, int]:
+    """Whose numbers a block has, and which."""
+    return id(weights), block.tensor.name, block.start, block.stop
 
 
 def _advise(parts: Iterable[Extent]) -> None:

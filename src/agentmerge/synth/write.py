@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from agentmerge.errors import OutputError, Where
 from agentmerge.files.journal import JOURNAL, Journal
 from agentmerge.files.layout import plan_layout
-from agentmerge.files.positional import OpenFiles, write_from
+from agentmerge.files.open_files import OpenFiles
+from agentmerge.files.positional import write_from
 from agentmerge.files.save import reserved, save_index
 from agentmerge.files.staging import Staging
-from agentmerge.machine import available_cpus
+from agentmerge.machine import available_cpus, run_all
 from agentmerge.synth.numbers import RUN, agent_numbers, base_numbers, check_at_least_one, densities_by_name
 from agentmerge.synth.shapes import find_shape
 from agentmerge.tensors import Block
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from agentmerge.synth.configs import Json
     from agentmerge.synth.shapes import Shape
     from agentmerge.tensors import Array, TensorSpec
-
-T = TypeVar("T")
 
 MOST_OPEN = 64
 """Files kept open at a time."""
@@ -264,33 +262,6 @@ def blocks_of(specs: Iterable[TensorSpec]) -> Iterator[Block]:
     for spec in specs:
         for start in range(0, spec.elements, RUN):
             yield Block(spec, start, min(start + RUN, spec.elements))
-
-
-def run_all(work: Callable[[T], None], items: Iterable[T], workers: int) -> None:
-    """Do the work on every item, in `workers` threads, in any order, a few items ahead.
-
-    Raises:
-        What the work raises; then, and on an interrupt, every thread stops after the item in hand.
-    """
-    waiting: set[Future[None]] = set()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                waiting.add(pool.submit(work, item))
-                if len(waiting) == 2 * workers:
-                    waiting = _one_done(waiting)
-            while waiting:
-                waiting = _one_done(waiting)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _one_done(waiting: set[Future[None]]) -> set[Future[None]]:
-    """Wait for one of them at least; those that are left."""
-    done, left = wait(waiting, return_when=FIRST_COMPLETED)
-    for future in done:
-        future.result()
-    return left
 
 
 def _open_to_write(path: str) -> int:

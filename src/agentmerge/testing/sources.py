@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentmerge.errors import MergeError, Note, Role, SourceError
+from agentmerge.sources.source import Over
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 from agentmerge.testing.stacks import assert_same_bits
 
@@ -30,6 +31,7 @@ def assert_source_contract(source: Source) -> None:
     - reading beyond the end, an unknown tensor or an `out` that does not fit is an error, not a wrong number;
     - `stored` tells of every element of a tensor, once, how it is stored;
     - extents lie within their files, and the parts of a `verbatim` block one after another are its bytes;
+    - of weights that are others' but for changes (`Over`), a block made of theirs is the block;
     - identity is JSON, the same each time, and `restat` notices a file that changed: the time of each file is moved
       by a second and put back;
     - role, folder, metadata and notes are what they say.
@@ -44,6 +46,7 @@ def assert_source_contract(source: Source) -> None:
         _assert_ends_known(source.weights, spec)
         _assert_extents(source.weights, spec, whole)
         _assert_stored(source.weights, spec)
+        _assert_over(source.weights, spec, whole)
     _assert_read_by_threads(source.weights)
     _assert_identity(source)
 
@@ -150,6 +153,20 @@ def _assert_stored(weights: Weights, spec: TensorSpec) -> None:
             low, high = part.elements // 3, part.elements - part.elements // 3
             some = np.broadcast_to(part.factors(low, high), (high - low,))
             assert_same_bits(some, factors[low:high], f"{spec.name}: the factors of [{low}, {high})")
+
+
+def _assert_over(weights: Weights, spec: TensorSpec, whole: Array) -> None:
+    for block in _blocks(spec):
+        under = weights.under(block) if isinstance(weights, Over) else None
+        if under is None or not isinstance(weights, Over):
+            continue
+        old, place = under[0].read(under[1]), f"{spec.name}: put_over of [{block.start}, {block.stop})"
+        untouched, out = old.copy(), np.empty_like(old)
+        if weights.put_over(block, old, out) is not out:
+            raise AssertionError(f"{place} did not return the `out` that it was given")
+        assert_same_bits(out, whole[block.start : block.stop], place)
+        assert_same_bits(old, untouched, f"{place}, what was given to it")
+        assert_same_bits(weights.put_over(block, old, old), out, f"{place}, in place")
 
 
 def _bytes_at(extents: Extents) -> bytes:

@@ -22,30 +22,39 @@ from agentmerge.kernels.cpu.fold import (
     squares,
 )
 from agentmerge.kernels.cpu.full import full
+from agentmerge.kernels.cpu.lowrank import low_rank
 from agentmerge.kernels.cpu.merge import loop_of, merge
+from agentmerge.kernels.cpu.packing import count as count_marks
+from agentmerge.kernels.cpu.packing import mark, places, put, take
 from agentmerge.kernels.cpu.restore import restore
 from agentmerge.kernels.cpu.sparse import gram, times
 
 __all__ = [
     "count",
+    "count_marks",
     "drop",
     "energies",
     "full",
     "gram",
     "integrity",
     "load",
+    "low_rank",
     "magnitudes",
+    "mark",
     "merge",
     "overlap",
+    "places",
     "powers",
     "products",
     "prune",
+    "put",
     "region_retention",
     "restore",
     "retention",
     "select",
     "signs",
     "squares",
+    "take",
     "times",
     "trim",
     "variances",

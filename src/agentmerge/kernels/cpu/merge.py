@@ -21,7 +21,8 @@ def merge(kernel: Kernel, cast: Cast, out: Array) -> tuple[Array, Array, Array, 
     stack, loop, settings = kernel.stack, loop_of(kernel.loop), typed(kernel.settings)
     check(stack.base, out)
     draw = cast.key(stack.block.tensor.name) if cast.rounding == "stochastic" else None
-    exact = out.dtype == np.float32 or {stack.base.dtype, *(agent.dtype for agent in stack.agents)} == {out.dtype}
+    inputs = (stack.base, *stack.agents, *kernel.extra)
+    exact = out.dtype == np.float32 or {array.dtype for array in inputs} == {out.dtype}
     agents = len(stack.agents)
     tally, broken, scratch = np.zeros((4, agents), np.int64), np.zeros(2, np.int64), Scratch.of(agents)
     for sources, size, at in spans(stack.base, stack.agents, stack.tau, kernel.extra):

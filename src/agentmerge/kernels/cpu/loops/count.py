@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numba import types
 
 from agentmerge.kernels.arguments import BF16, F32
@@ -126,15 +127,30 @@ def _changes(sources: Sources, first: int, last: int, threshold: float, changed:
 
 @inlined
 def _tally(changed: Array, at_least: Array, exactly: Array) -> None:
-    """Add a tile to exactly[t, k - 1]; at_least[k] are mask words too: changed by k or more of the agents so far."""
+    """Add a tile to exactly[t, k - 1]; at_least[k] are mask words too: changed by k or more of the agents so far.
+
+    `most` agents at most changed an element of the tile, so that many sparse agents take no square of their number.
+    """
     agents, words = changed.shape
+    most = 0
     for t in range(agents):
         for i in range(words):
-            at_least[t + 1, i] = at_least[t, i] & changed[t, i]
-        for k in range(t, 0, -1):
+            at_least[t + 1, i] = 0
+        more = np.uint64(0)
+        for i in range(words):
+            found = at_least[most, i] & changed[t, i]
+            at_least[most + 1, i] = found
+            more |= found
+        for k in range(most, 0, -1):
             for i in range(words):
                 at_least[k, i] |= at_least[k - 1, i] & changed[t, i]
-    for k in range(1, agents + 1):
+        most += more != 0
+    for k in range(1, most + 1):
+        only = np.uint64(0)
+        for i in range(words):
+            only |= at_least[k, i] & ~at_least[k + 1, i]
+        if only == 0:
+            continue
         for t in range(agents):
             found = 0
             for i in range(words):

@@ -135,10 +135,43 @@ def _interleave(builder: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return joined(joined(a, b, pairs), joined(c, d, pairs), fours)
 
 
+def _packed(builder: Any, name: str, result: Any, address: Any, *values: Any) -> Any:
+    """A call of one of LLVM's two functions on elements that lie one after another, as many as a mask has."""
+    vector = values[-1].type
+    pointer = builder.inttoptr(address, vector.element.as_pointer())
+    values = (pointer, *values) if name == "expandload" else (values[-1], pointer, *values[:-1])
+    typed = ir.FunctionType(result, [value.type for value in values])
+    full = f"llvm.masked.{name}.v{vector.count}i{vector.element.width}"
+    return builder.call(builder.module.declare_intrinsic(full, (), typed), values)
+
+
+def _take(builder: Any, address: Any, where: Any, values: Any) -> Any:
+    _packed(builder, "compressstore", ir.VoidType(), address, where, values)
+    return ir.Constant(ir.IntType(64), 0)
+
+
+def _packs() -> dict[int, bool]:
+    """By bytes of an element, whether the machine moves a vector's marked elements in one instruction."""
+    try:
+        found = binding.get_host_cpu_features()
+    except RuntimeError:  # LLVM can't tell on this system
+        return {2: False, 4: False}
+    return {2: bool(found.get("avx512vbmi2")), 4: bool(found.get("avx512f"))}
+
+
+PACKS = _packs()
 load_f64, load_f32, load_u16, load_u64 = _load(Float64), _load(Float32), _load(UInt16), _load(UInt64)
 store = _operation(types.int64, _store)
 prefetch = _operation(types.int64, _prefetch)
 """Ask for the 64 bytes at an address, which need not exist: with many agents the hardware loses track of them."""
+
+put_into = _operation(
+    lambda address, where, old: old(address, where, old),
+    lambda b, address, where, old: _packed(b, "expandload", old.type, address, where, old),
+)
+"""`old` with the elements that lie one after another at the address in the marked lanes."""
+take_to = _operation(types.int64, _take)
+"""The marked lanes, one after another to the address: (address, mask, values)."""
 
 fill_f32, fill_u64, fill_u32, fill_u16, fill_u8 = (_fill(vector) for vector in (Float32, UInt64, UInt32, UInt16, UInt8))
 steps_u64 = _operation(

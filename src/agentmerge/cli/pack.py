@@ -1,0 +1,71 @@
+"""The command `agentmerge pack`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import agentmerge
+from agentmerge.cli.console import Bar, say, tell_warnings
+from agentmerge.cli.options import Json, Quiet
+from agentmerge.cli.process import printing
+from agentmerge.cli.sizes import format_size
+from agentmerge.deltas.file import check_free
+from agentmerge.errors import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agentmerge.deltas.record import PackRecord
+
+
+def pack(
+    base: Annotated[str, typer.Option(help="The base: whatever `merge` takes as one.", show_default=False)],
+    agent: Annotated[str, typer.Option(help="The agent: whatever `merge` takes as one.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The file, NAME.safetensors.", show_default=False)],
+    undo: Annotated[
+        Path | None,
+        typer.Option(help="A second file, which makes the base of the agent: the delta's inverse.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file once the new one is whole.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Threads.", show_default="one per CPU")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write an agent as what it changed of its base: lossless, a fraction of the size.
+
+    The file is an agent for `merge` and the others, over the same base; `agentmerge apply` makes the checkpoint of it.
+    """
+    for path in (out, undo):
+        if path is not None:
+            check_free(path, overwrite=overwrite)
+    with Bar(quiet) as bar:
+        records = {out: agentmerge.pack(base, agent, out, overwrite=overwrite, workers=workers, watch=bar)}
+        if undo is not None:
+            records[undo] = agentmerge.pack(agent, base, undo, overwrite=overwrite, workers=workers, watch=bar)
+    with printing(f"The delta is complete in {out}"):
+        tell_warnings(dict.fromkeys(note for record in records.values() for note in record.warnings), quiet)
+        facts = [record.model_dump() | {"out": str(path)} for path, record in records.items()]
+        text = "\n".join(line for path, record in records.items() for line in summary(record, path))
+        say((facts if undo is not None else records[out]) if json else text, as_json=json, quiet=quiet)
+
+
+def summary(record: PackRecord, out: Path) -> Iterator[str]:
+    """What was written, and what was not."""
+    share = f"{record.nbytes / max(record.full, 1):.1%} of {format_size(record.full)}"
+    differ = f"{record.changed:,} of {record.elements:,} elements differ"
+    yield f"Wrote {out}: {format_size(record.nbytes)}, {share}; {differ}."
+    forms = {form: found for form, found in record.forms.items() if found.tensors}
+    yield f"  tensors: {', '.join(f'{one.tensors} {form} ({format_size(one.nbytes)})' for form, one in forms.items())}"
+    if record.without_base:
+        yield f"  kept whole, as the base has none like them: {shortened(record.without_base)}"
+    if record.lacking:
+        yield f"  the agent lacks: {shortened(record.lacking)}"
+    if record.files:
+        yield f"  files that differ from the base's: {shortened(record.files)}"
+    if record.left:
+        yield f"  not kept: {shortened(record.left)}"
+    if not record.same_files:
+        yield "  the tensors are kept, but not the files that they were read from: apply writes safetensors"

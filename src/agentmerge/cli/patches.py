@@ -1,0 +1,100 @@
+"""What `agentmerge merge` writes of a merge beside its folder, or in place of it: a patch, and what undoes that."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import agentmerge
+from agentmerge.cli.pack import summary
+from agentmerge.deltas.file import check_free
+from agentmerge.engine.preflight import named_in
+from agentmerge.errors import RecipeError, Where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agentmerge.cli.console import Bar
+    from agentmerge.deltas.record import PackRecord
+    from agentmerge.recipe import Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """Where a merge goes, and what is made of it."""
+
+    folder: Path
+    """Where the merged checkpoint is written."""
+    stays: bool
+    """False: that folder is one of ours beside the patch, and goes when the patch is whole."""
+    patch: Path | None
+    undo: Path | None
+    overwrite: bool
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, out: Path | None, patch: Path | None, undo: Path | None, *, several: bool, overwrite: bool
+    ) -> Self:
+        """What the options ask for.
+
+        Args:
+            recipe: whose sources are not written over.
+            out: the folder.
+            patch: the file; None writes none.
+            undo: that of its inverse.
+            several: whether it is a sweep.
+            overwrite: replace what is there.
+
+        Raises:
+            RecipeError: they do not fit together.
+            OutputError: a file is there already, or lies in what is read.
+        """
+        files = [path for path in (patch, undo) if path is not None]
+        if several and files:
+            todo = "Merge one of the values, or pack the merges one by one with `agentmerge pack`."
+            raise _impossible("--patch and --undo are of one merge, found --sweep", todo)
+        if out is None and patch is None:
+            raise _impossible("merge: neither --out nor --patch is given", "Say where the merge shall go: --out DIR.")
+        if len({*files}) < len(files):
+            raise _impossible(f"--patch and --undo are both {patch}", "Give two files.")
+        read = named_in(recipe)
+        for path in files:
+            check_free(path, overwrite=overwrite)
+            read.refuse(path, path.parent.resolve() / path.name)
+        hidden = None if patch is None else patch.with_name(f".{patch.name}.merged")
+        folder = out or hidden
+        assert folder is not None
+        return cls(folder, out is not None, patch, undo, overwrite)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether what is in the folder may be replaced."""
+        return self.overwrite or not self.stays
+
+    @property
+    def place(self) -> Path:
+        """What is told to be the merge."""
+        return self.folder if self.stays or self.patch is None else self.patch
+
+    def write(self, base: str, bar: Bar) -> dict[str, PackRecord]:
+        """Write the files, from the merged folder."""
+        found: dict[str, PackRecord] = {}
+        if self.patch is not None:
+            found["patch"] = agentmerge.pack(base, self.folder, self.patch, overwrite=self.overwrite, watch=bar)
+        if self.undo is not None:
+            found["undo"] = agentmerge.pack(self.folder, base, self.undo, overwrite=self.overwrite, watch=bar)
+        if not self.stays:
+            shutil.rmtree(self.folder)
+        return found
+
+    def summary(self, packed: Mapping[str, PackRecord]) -> Iterator[str]:
+        """What was written, for people."""
+        for path, record in zip((self.patch, self.undo), map(packed.get, ("patch", "undo")), strict=True):
+            if path is not None and record is not None:
+                yield "\n".join(summary(record, path))
+
+
+def _impossible(found: str, todo: str) -> RecipeError:
+    return RecipeError(found, todo=todo, where=Where(path="--patch"))

@@ -1,0 +1,1 @@
+"""Agents as what they changed of their base: packed into one file, and made of it again."""

@@ -1,0 +1,69 @@
+"""`agentmerge pack`, `apply` and `merge --patch`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.deltas.test_pack import sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Ran
+
+
+def test_packed_and_applied_an_agent_is_itself(agents: Path, tmp_path: Path, run: Callable[..., Ran]) -> None:
+    base, code, delta = str(agents / "base"), str(agents / "code"), str(tmp_path / "code.safetensors")
+    packed = run("pack", "--base", base, "--agent", code, "--out", delta)
+    assert packed.code == 0
+    assert packed.out.startswith(f"Wrote {delta}: ")
+    assert "elements differ" in packed.out
+    assert "bitmap" in packed.out
+    applied = run("apply", "--base", base, "--delta", delta, "--out", str(tmp_path / "out"))
+    assert applied.code == 0
+    assert "the agent's own files" in applied.out
+    assert sums(tmp_path / "out") == sums(agents / "code")
+    again = run("pack", "--base", base, "--agent", code, "--out", delta)
+    assert again.code == 2
+    assert "exists already" in again.err
+
+
+def test_a_patch_is_the_merge_and_its_inverse_undoes_it(
+    agents: Path, sources: list[str], tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    patch, undo = tmp_path / "patch.safetensors", tmp_path / "undo.safetensors"
+    ran = run("merge", *sources, "--patch", str(patch), "--undo", str(undo), "--json")
+    assert ran.code == 0
+    assert {"merge", "patch", "undo"} == json.loads(ran.out).keys()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["patch.safetensors", "undo.safetensors"]
+    told = run("merge", *sources, "--out", str(tmp_path / "merged"), "--patch", str(tmp_path / "two.safetensors"))
+    assert told.code == 0
+    assert f"Wrote {tmp_path / 'two.safetensors'}: " in told.out
+    assert run("apply", "--base", f"{agents}/base", "--delta", str(patch), "--out", str(tmp_path / "a")).code == 0
+    assert sums(tmp_path / "a")["model.safetensors"] == sums(tmp_path / "merged")["model.safetensors"]
+    assert run("apply", "--base", str(tmp_path / "a"), "--delta", str(undo), "--out", str(tmp_path / "b")).code == 0
+    assert sums(tmp_path / "b") == sums(agents / "base")
+
+
+def test_what_does_not_fit_is_told_before_anything_is_merged(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    (tmp_path / "taken").write_text("x")
+    patch = str(tmp_path / "p")
+    for options, message in (
+        ([], "neither --out nor --patch"),
+        (["--patch", str(tmp_path / "taken")], "exists already"),
+        (["--patch", patch, "--undo", patch], "are both"),
+        (["--out", str(tmp_path / "o"), "--patch", f"{sources[1]}/p"], "lies in, or holds, the source of base"),
+        (
+            ["--out", str(tmp_path / "o"), "--patch", patch, "--method", "ram_plus", "--sweep", "rescale=0.1,0.2"],
+            "sweep",
+        ),
+    ):
+        ran = run("merge", *sources, *options)
+        assert ran.code == 2
+        assert message in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    assert run("merge", *sources, "--patch", patch, "--dry-run").code == 0
