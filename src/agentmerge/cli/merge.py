@@ -69,11 +69,12 @@ def _say_plans(
     """What would be done."""
     from agentmerge.engine.decisions import varied  # not for `merge --help`
     from agentmerge.engine.merge import finished
-    from agentmerge.engine.preflight import check_output, planned
+    from agentmerge.engine.preflight import planned_from_afar
+    from agentmerge.engine.reads import check_output
 
     recipes = swept(recipe, fields)
     first, *others = recipes.values()
-    with planned(first) as plan:
+    with planned_from_afar(first) as plan:
         plans = dict(zip(recipes, [plan, *(varied(plan, other) for other in others)], strict=True))
         for name, one in plans.items():
             if not (others and finished(out / name, one)):

@@ -22,7 +22,7 @@ def check_places(*files: Path | None, recipe: Recipe, figures: Path | None = Non
         recipe: of what is read.
         figures: a folder for files; None for none.
     """
-    from agentmerge.engine.preflight import named_in  # not for the help
+    from agentmerge.engine.reads import named_in  # not for the help
 
     read = named_in(recipe)
     for file in filter(None, files):

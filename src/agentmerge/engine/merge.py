@@ -6,7 +6,7 @@ A probe is its first pass. Knows no method and no runner by name.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
@@ -15,11 +15,14 @@ from agentmerge.engine.decisions import varied
 from agentmerge.engine.estimate import check_cost, drafts_of, input_bytes
 from agentmerge.engine.local import LocalRunner
 from agentmerge.engine.passes import Output, fold, last, nothing, probe
-from agentmerge.engine.preflight import check_output, planned, refuse_read
+from agentmerge.engine.preflight import planned
+from agentmerge.engine.reads import check_output, refuse_read
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
 from agentmerge.engine.saved_survey import adopt_survey, check_fingerprint
 from agentmerge.engine.verdicts import check_agents, check_unchanged, same_everywhere
-from agentmerge.errors import DataError, SourceError, SurveyError
+from agentmerge.errors import DataError, OutputError, SourceError, SurveyError
+from agentmerge.files.destination import Destination
+from agentmerge.files.journal import JOURNAL, work_of
 from agentmerge.files.staging import put_right
 from agentmerge.files.writer import Writer
 from agentmerge.progress import Silent, Watch
@@ -30,7 +33,7 @@ from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.statistic import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from agentmerge.engine.passes import Questions
@@ -70,7 +73,8 @@ def merge_all(
     watch, started = watch or Silent(), time.time()
     first, *others = recipes.values()
     loading = kernels_for([recipe.method for recipe in recipes.values()], full=beside is not nothing)
-    with Compiling(*loading) as kernels, planned(first) as plan, ExitStack() as opened:
+    pins = {} if overwrite else pins_of(recipes)
+    with Compiling(*loading) as kernels, planned(first, watch, pins) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
             refuse_read(one, out)
@@ -159,7 +163,7 @@ def probe_one(
         MergeError: whatever the user can mend.
     """
     watch, started = watch or Silent(), time.time()
-    with Compiling(*kernels_for([], full=beside is not nothing)) as kernels, planned(recipe) as plan:
+    with Compiling(*kernels_for([], full=beside is not nothing)) as kernels, planned(recipe, watch, {}) as plan:
         runner, survey = runner or RUNNERS[recipe.run.runner](), Survey()
         reading = probe(plan, survey, beside)
         kernels.wait(watch)
@@ -198,6 +202,16 @@ def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> d
             writer.abandon()
         raise
     return writers
+
+
+def pins_of(outs: Iterable[Path]) -> dict[str, str]:
+    """The commits of models on the hub that unfinished merges into these folders began with, by the recipe's texts."""
+    pins: dict[str, str] = {}
+    for out in outs:
+        with suppress(OutputError):  # told later
+            begun = work_of(Destination(out).folder / JOURNAL).get("sources", {})
+            pins |= {source["source"]: source["commit"] for source in begun.values() if "commit" in source}
+    return pins
 
 
 def finished(out: Path, plan: Plan) -> MergeRecord | None:

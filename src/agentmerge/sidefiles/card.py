@@ -67,7 +67,7 @@ def hub_ids(sources: Sequence[str]) -> list[str]:
 def _hub_takes(name: str) -> bool:
     """Whether the hub has such names: it refuses "--" and "..", ".git" at the end, and more than 96 characters."""
     from huggingface_hub.errors import HFValidationError  # late: it takes a while to import
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+    from huggingface_hub.utils import validate_repo_id
 
     try:
         validate_repo_id(name)
