@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agentmerge._version import __version__
 
 if TYPE_CHECKING:
-    from agentmerge.api import check, merge, probe, sweep, sweep_all
+    from agentmerge.api import check, merge, probe, push, sweep, sweep_all
     from agentmerge.engine.preflight import CheckRecord
     from agentmerge.errors import MergeError
     from agentmerge.methods.base import MergeMethod
@@ -20,6 +20,7 @@ _HOMES = {
     "check": "api",
     "merge": "api",
     "probe": "api",
+    "push": "api",
     "sweep": "api",
     "sweep_all": "api",
     "CheckRecord": "engine.preflight",
@@ -42,6 +43,7 @@ __all__ = [
     "check",
     "merge",
     "probe",
+    "push",
     "register",
     "sweep",
     "sweep_all",

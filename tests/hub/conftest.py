@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cli.conftest import run  # noqa: F401 - the command line as a user has it
 from tests.hub.server import HubServer
 
 with warnings.catch_warnings():

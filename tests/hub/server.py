@@ -58,6 +58,8 @@ class HubServer:
         """What was uploaded beside git, by its hash."""
         self.asked: list[tuple[str, str, str]] = []
         """Method, path and Range of every request."""
+        self.tokens_elsewhere: list[str] = []
+        """Those that came with requests for large files."""
         self.cut: dict[str, int] = {}
         """By the end of a path: after how many bytes the next answer breaks off."""
         self.failing: dict[str, int] = {}
@@ -128,6 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path == "/api/whoami-v2":
             return self._json({"name": "ada", "type": "user"}) if self._token in (READER, WRITER) else self._fail(401)
         if found := re.fullmatch(r"/objects/(\w+)", path):
+            hub.tokens_elsewhere += [self._token] if self._token else []
             return self._bytes(hub.objects[found[1]], {})
         if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             return self._info(found[1], found[2] or "main", "blobs" in parse_qs(url.query))

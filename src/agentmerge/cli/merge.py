@@ -10,12 +10,13 @@ import typer
 import agentmerge
 from agentmerge.api import swept
 from agentmerge.cli.console import Bar, resumable, say, tell_warnings
-from agentmerge.cli.options import Json, Overwrite, Quiet, takes_recipe
+from agentmerge.cli.options import Json, Overwrite, Public, Quiet, takes_recipe
 from agentmerge.cli.process import printing
 from agentmerge.cli.recipes import parse_sweeps
 from agentmerge.cli.reports import write_reports
 from agentmerge.cli.sweeps import sweep_facts, sweep_plan_facts, sweep_plan_summary, sweep_summary
 from agentmerge.cli.tables import merge_summary, plan_facts, plan_summary
+from agentmerge.errors import MergeError, RecipeError
 from agentmerge.recipe import Recipe
 
 
@@ -36,6 +37,13 @@ def merge(
     report: Annotated[
         bool, typer.Option("--report", help="Write report.html into OUT: what the agents changed, what was kept.")
     ] = False,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME", help="Then put it on the Hugging Face hub, as `push` does.", show_default=False
+        ),
+    ] = None,
+    public: Public = False,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -45,6 +53,8 @@ def merge(
     A killed merge resumes when the same command is run again.
     """
     fields = parse_sweeps(sweep or ())
+    if push is not None:
+        _check_push(push, swept=bool(fields), dry_run=dry_run)
     if dry_run:
         _say_plans(recipe, fields, out, overwrite=overwrite, json=json, quiet=quiet)
         return
@@ -61,6 +71,33 @@ def merge(
             say(sweep_facts(records, out) if json else sweep_summary(records, out), as_json=json, quiet=quiet)
         else:
             say(records[""] if json else merge_summary(records[""], out), as_json=json, quiet=quiet)
+    if push is not None:
+        _push(out, push, public=public, quiet=quiet or json)
+
+
+def _check_push(repository: str, *, swept: bool, dry_run: bool) -> None:
+    """Raise what can be told of a push before hours of merging."""
+    from agentmerge.hub.push import check_name, logged_in  # not for `merge --help`
+
+    if swept:
+        raise RecipeError(
+            "--push: a sweep makes several merges", todo="Push the one that you choose: `agentmerge push`."
+        )
+    check_name(repository)
+    if not dry_run:
+        logged_in(repository)
+
+
+def _push(out: Path, repository: str, *, public: bool, quiet: bool) -> None:
+    from agentmerge.cli.push import push_summary
+
+    try:
+        record = agentmerge.push(out, repository, public=public)
+    except MergeError as error:
+        error.add_note(f"the merge itself is complete in {out}; to push it: agentmerge push {out} {repository}")
+        raise
+    tell_warnings(record.warnings, quiet)
+    say(push_summary(record), quiet=quiet)
 
 
 def _say_plans(

@@ -87,7 +87,7 @@ def check(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False) -
         Every finding, not only the first.
     """
     with ExitStack() as stack:
-        look = _Look(recipe, stack, partial(looked_at, stack=stack))
+        look = _Look(recipe, stack, partial(looked_at, stack=stack, pins={}))
         plan = look.plan()
         if plan is not None:
             with look.collecting():
@@ -115,8 +115,9 @@ def planned(recipe: Recipe, watch: Watch | None = None, pins: Mapping[str, str] 
     Raises:
         MergeError: everything that `check` would tell as an error; of the kind of the first.
     """
-    _refuse_from_afar(recipe)
-    on_hub = partial(fetched, watch=watch or Silent(), pins=pins or {})
+    pins = pins or {}
+    _refuse_from_afar(recipe, pins)
+    on_hub = partial(fetched, watch=watch or Silent(), pins=pins)
     with ExitStack() as stack:
         yield _Look(recipe, stack, on_hub).must_plan()
 
@@ -129,15 +130,15 @@ def planned_from_afar(recipe: Recipe) -> Iterator[Plan]:
         MergeError: as `planned`.
     """
     with ExitStack() as stack:
-        yield _Look(recipe, stack, partial(looked_at, stack=stack)).must_plan()
+        yield _Look(recipe, stack, partial(looked_at, stack=stack, pins={})).must_plan()
 
 
-def _refuse_from_afar(recipe: Recipe) -> None:
+def _refuse_from_afar(recipe: Recipe, pins: Mapping[str, str]) -> None:
     """Raise what `check` finds of sources on the hub, before anything is fetched; what can't be seen stays unsaid."""
     if not any(wanted(text) for text in texts_of(recipe)):
         return
     with ExitStack() as stack:
-        look = _Look(recipe, stack, partial(looked_at, stack=stack))
+        look = _Look(recipe, stack, partial(looked_at, stack=stack, pins=pins))
         look.plan()
         if not any(isinstance(error, UnseenError) for error in look.errors):
             look.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -100,4 +99,4 @@ def cached(model: HubId, commit: str = "") -> Snapshot | None:
     """What the cache has of a model without asking anybody; None where it has nothing."""
     commit = commit or known_commit(model)
     folder = cache_of(model) / "snapshots" / commit
-    return Snapshot(folder, commit) if commit and folder.is_dir() and any(os.scandir(folder)) else None
+    return Snapshot(folder, commit) if commit and folder.is_dir() and any(folder.iterdir()) else None

@@ -16,6 +16,7 @@ from agentmerge.progress import Silent
 from agentmerge.sources.hub import Snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import ExitStack
 
     from agentmerge.hub.listing import Listing
@@ -25,12 +26,13 @@ class UnseenError(SourceError):
     """What a merge would fetch can't be looked at before."""
 
 
-def looked_at(text: str, stack: ExitStack) -> Snapshot | None:
+def looked_at(text: str, stack: ExitStack, pins: Mapping[str, str]) -> Snapshot | None:
     """What a source is on the hub, without the data of its weights; None where the source is no id.
 
     Args:
         text: what the user wrote.
         stack: what is here of it is removed with.
+        pins: as `fetched` has them.
 
     Raises:
         UnseenError: its weights are PyTorch files, whose headers lie at their ends.
@@ -39,10 +41,11 @@ def looked_at(text: str, stack: ExitStack) -> Snapshot | None:
     model = wanted(text)
     if model is None:
         return None
+    pin = pins.get(text, "")
     try:
-        now = listing(model)
+        now = listing(model, pin)
     except SourceError as error:
-        return fallen_back(model, "", error)
+        return fallen_back(model, pin, error)
     beside = beside_weights(now.sizes)
     fetch(now, beside, Silent())
     weights = weights_in(now)
