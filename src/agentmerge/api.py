@@ -167,18 +167,19 @@ def check(
     return preflight.check(as_recipe(recipe), None if out is None else Path(out), overwrite=overwrite)
 
 
-def push(folder: str | Path, repository: str, *, public: bool = False) -> PushRecord:
+def push(folder: str | Path, repository: str, *, public: bool = False, bars: bool = False) -> PushRecord:
     """Put a merge on the Hugging Face hub, once its weights, record and model card have been checked.
 
     Args:
         folder: that `merge` wrote.
         repository: OWNER/NAME on the hub; made when it is not there, private unless `public`.
         public: everybody sees a repository that is made; one that is there stays as it is.
+        bars: huggingface_hub shows its progress on stderr.
 
     Raises:
         MergeError: whatever the user can mend; a folder that does not pass the check leaves the hub as it is.
     """
-    return push_folder(Path(folder), repository, public=public)
+    return push_folder(Path(folder), repository, public=public, bars=bars)
 
 
 def _beside(full: bool) -> Questions:

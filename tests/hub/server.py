@@ -212,18 +212,19 @@ class _Handler(BaseHTTPRequestHandler):
         if found := re.fullmatch(r"/([^/]+/[^/]+)\.git/info/lfs/objects/batch", path):
             return self._batch(json.loads(body))
         if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit)/main", path):
-            return getattr(self, f"_{found[2]}_of")(hub.repos[found[1]], body)
+            return self._preupload(body) if found[2] == "preupload" else self._add_commit(found[1], body)
         return self._fail(404)
 
     def _create(self, wanted: Mapping[str, Any]) -> None:
         hub, name = self.server_hub, f"{wanted['organization']}/{wanted['name']}"
         if name in hub.repos:
-            return self._fail(409, "", "You already created this model repo")
+            told = {"error": "You already created this model repo", "url": f"{hub.url}/{name}"}
+            return self._answer(409, json.dumps(told).encode(), {})
         private = wanted.get("private", False) or wanted.get("visibility") == "private"
         hub.add(name, private=private).commit({".gitattributes": b""})
         return self._json({"url": f"{hub.url}/{name}", "name": name})
 
-    def _preupload_of(self, repo: Repo, body: bytes) -> None:
+    def _preupload(self, body: bytes) -> None:
         files = [
             {"path": f["path"], "uploadMode": "lfs" if f["path"].endswith(LARGE) else "regular", "shouldIgnore": False}
             for f in json.loads(body)["files"]
@@ -240,8 +241,9 @@ class _Handler(BaseHTTPRequestHandler):
         ]
         self._json({"transfer": "basic", "objects": objects})
 
-    def _commit_of(self, repo: Repo, body: bytes) -> None:
-        hub, files = self.server_hub, dict(repo.commits[-1])
+    def _add_commit(self, name: str, body: bytes) -> None:
+        hub, repo = self.server_hub, self.server_hub.repos[name]
+        files = dict(repo.commits[-1])
         for line in map(json.loads, body.splitlines()):
             value = line["value"]
             if line["key"] == "file":
@@ -249,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif line["key"] == "lfsFile":
                 files[value["path"]] = hub.objects[value["oid"]]
         sha = repo.commit(files)
-        self._json({"success": True, "commitOid": sha, "commitUrl": f"{hub.url}/commit/{sha}", "hookOutput": ""})
+        self._json({"success": True, "commitOid": sha, "commitUrl": f"{hub.url}/{name}/commit/{sha}", "hookOutput": ""})
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":

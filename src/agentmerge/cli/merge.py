@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -92,7 +93,7 @@ def _push(out: Path, repository: str, *, public: bool, quiet: bool) -> None:
     from agentmerge.cli.push import push_summary
 
     try:
-        record = agentmerge.push(out, repository, public=public)
+        record = agentmerge.push(out, repository, public=public, bars=sys.stderr.isatty() and not quiet)
     except MergeError as error:
         error.add_note(f"the merge itself is complete in {out}; to push it: agentmerge push {out} {repository}")
         raise

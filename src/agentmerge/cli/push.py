@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,7 @@ def push(
     Its weights, record and model card are checked before anything is uploaded.
     """
     with resumable():
-        record = agentmerge.push(folder, repository, public=public)
+        record = agentmerge.push(folder, repository, public=public, bars=sys.stderr.isatty() and not quiet)
     tell_warnings(record.warnings, quiet)
     say(record if json else push_summary(record), as_json=json, quiet=quiet)
 

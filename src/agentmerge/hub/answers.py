@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,11 @@ def reading(model: HubId) -> Iterator[None]:
 
 
 def status_of(error: BaseException) -> int:
-    """The HTTP status that an error is about; 0 where it is about none."""
+    """The HTTP status that an error, or what caused it, is about; 0 where it is about none."""
     found = getattr(getattr(error, "response", None), "status_code", 0)
-    return found if isinstance(found, int) else 0
+    if isinstance(found, int) and found:
+        return found
+    return status_of(error.__cause__) if error.__cause__ is not None else 0
 
 
 def first_line(error: BaseException) -> str:
@@ -73,10 +76,10 @@ def _refused(error: Exception, model: HubId) -> SourceError:
         found, todo = bad_token()
         return SourceError(f"{model}: {found}", todo=todo, where=where)
     if status == 403:
-        found, todo = f"{model}: the hub forbids it (403): {_said(cause)}", "The token must be one that may read it."
+        found, todo = f"{model}: the hub forbids it (403): {said(cause)}", "The token must be one that may read it."
         return SourceError(found, todo=todo, where=where)
     if status:
-        found, todo = f"{model}: the hub answered {status}: {_said(cause)}", "Run it again later: it goes on."
+        found, todo = f"{model}: the hub answered {status}: {said(cause)}", "Run it again later: it goes on."
         return SourceError(found, todo=todo, where=where)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         todo = "Free some space, or name another place with HF_HOME."
@@ -105,6 +108,25 @@ def _unreachable(cause: Exception, model: HubId, where: Where) -> Problem:
     return Problem(f"{model}: no such folder, it is not in the hub's cache, and {why}", todo=todo, where=where)
 
 
-def _said(error: Any) -> str:
-    """The hub's own message."""
-    return str(getattr(error, "server_message", None) or first_line(error))[:LONGEST]
+def said(error: BaseException) -> str:
+    """The hub's own message, or else the error's."""
+    server: str | None = getattr(error, "server_message", None)
+    if not server and error.__cause__ is not None:
+        return said(error.__cause__)
+    return (server or first_line(error))[:LONGEST]
+
+
+@contextmanager
+def no_bars() -> Iterator[None]:
+    """huggingface_hub draws none of its own bars."""
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    before = are_progress_bars_disabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # HF_HUB_DISABLE_PROGRESS_BARS may say otherwise, and wins
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not before:
+            enable_progress_bars()

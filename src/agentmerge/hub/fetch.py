@@ -5,8 +5,7 @@ from __future__ import annotations
 import queue
 import shutil
 import threading
-import warnings
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from tempfile import TemporaryDirectory
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agentmerge.errors import Note, SourceError, Where
 from agentmerge.hub.afar import put_headers
-from agentmerge.hub.answers import reading
+from agentmerge.hub.answers import no_bars, reading
 from agentmerge.hub.chosen import beside_weights, weights_of
 from agentmerge.hub.listing import Listing, cache_of, cached, known_commit, listing, wanted
 from agentmerge.sources.delta_opening import delta_files
@@ -95,7 +94,7 @@ def fetch(now: Listing, names: Sequence[str], watch: Watch) -> None:
     errors: list[Exception] = []
     threads = [threading.Thread(target=_work, args=(now, jobs, errors), daemon=True) for _ in range(THREADS)]
     watch.begin(f"Fetching {now.model}", total)
-    with _no_bars():
+    with no_bars():
         _run(threads, cache_of(now.model) / "blobs", total, watch)
     for error in errors:
         with reading(now.model):
@@ -182,19 +181,3 @@ def _moved(model: HubId, pin: str) -> Iterator[Note]:
     if commit != pin:
         found = f"{model}: this merge began with commit {pin} and goes on with it; the hub is at {commit} now."
         yield Note(found, "To merge what is there now, start over with --overwrite.")
-
-
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """huggingface_hub draws none of its own bars."""
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-
-    before = are_progress_bars_disabled()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # HF_HUB_DISABLE_PROGRESS_BARS may say otherwise, and wins
-        disable_progress_bars()
-    try:
-        yield
-    finally:
-        if not before:
-            enable_progress_bars()

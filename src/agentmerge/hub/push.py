@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from agentmerge.errors import MergeError, Note, OutputError, RecipeError, Where
 from agentmerge.frozen import Record
-from agentmerge.hub.answers import LOGIN, bad_token, endpoint, first_line, status_of
+from agentmerge.hub.answers import LOGIN, bad_token, endpoint, no_bars, said, status_of
 from agentmerge.hub.ready import CARD, ready
 from agentmerge.sidefiles.card import hub_takes
 from agentmerge.sources.hub import hub_id
@@ -33,7 +34,7 @@ class PushRecord(Record):
     warnings: list[str]
 
 
-def push(folder: Path, repository: str, *, public: bool = False) -> PushRecord:
+def push(folder: Path, repository: str, *, public: bool = False, bars: bool = False) -> PushRecord:
     """Upload a merge; nothing is made or uploaded unless its folder passes the check and somebody is logged in.
 
     Files that were uploaded by a call that failed are not uploaded again.
@@ -41,7 +42,8 @@ def push(folder: Path, repository: str, *, public: bool = False) -> PushRecord:
     Args:
         folder: that `merge` wrote.
         repository: OWNER/NAME; made when it is not there.
-        public: whoever makes it shows it to everybody; the visibility of one that is there stays.
+        public: a repository that is made is shown to everybody; one that is there stays as it is.
+        bars: huggingface_hub shows its progress on stderr.
 
     Raises:
         RecipeError: `repository` is no such name.
@@ -51,7 +53,8 @@ def push(folder: Path, repository: str, *, public: bool = False) -> PushRecord:
     merge = ready(folder)
     who = logged_in(repository)
     private = _made(repository, who, public=public)
-    commit = _uploaded(merge, repository, who)
+    with nullcontext() if bars else no_bars():
+        commit = _uploaded(merge, repository, who)
     notes = [] if private else list(_local_paths(merge))
     return PushRecord(
         url=f"{endpoint()}/{repository}",
@@ -131,10 +134,10 @@ def _refuse(error: Exception, repository: str, who: str) -> NoReturn:
     """Raise our error for one of the hub's."""
     if isinstance(error, MergeError):
         raise error
-    status, said = status_of(error), str(getattr(error, "server_message", None) or first_line(error))[:300]
+    status, why = status_of(error), said(error)
     if status in (401, 403):
         owner = repository.partition("/")[0]
-        found = f"the hub lets {who or 'this token'} not write there ({status}): {said}"
+        found = f"the hub lets {who or 'this token'} not write there ({status}): {why}"
         todo = (
             f"Make a token with write access to {owner} at {endpoint()}/settings/tokens and {LOGIN}, or push to a name "
             f"of your own: {who or 'YOU'}/{repository.partition('/')[2]}"
@@ -142,8 +145,8 @@ def _refuse(error: Exception, repository: str, who: str) -> NoReturn:
         raise _error(repository, found, todo) from error
     again = "Run the same command again: what was uploaded is not uploaded twice."
     if status:
-        raise _error(repository, f"the hub answered {status}: {said}", again) from error
-    raise _error(repository, f"the upload failed: {said}", again) from error
+        raise _error(repository, f"the hub answered {status}: {why}", again) from error
+    raise _error(repository, f"the upload failed: {why}", again) from error
 
 
 def _error(repository: str, found: str, todo: str) -> OutputError:
