@@ -12,7 +12,7 @@ from tests.hub.server import HubServer
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from huggingface_hub import constants
+    from huggingface_hub import constants, file_download
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,10 +26,11 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """An empty hub, which huggingface_hub asks from now on; nobody is logged in."""
     server = HubServer()
     monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    template = "{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{server.url}/{template}")
+    template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    for module in (constants, file_download):  # made of the endpoint at import; versions before 1.0 look in the second
+        monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.delenv("HF_TOKEN", raising=False)

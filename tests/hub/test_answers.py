@@ -138,3 +138,16 @@ def test_all_that_cannot_be_fetched_is_told_at_once(on_hub: Sources, hub: HubSer
     recipe = {"base": "org/bas", "agents": {"code": "org/code", "tool": "org/tool@v2"}, "method": "ram"}
     found = {(finding.where, finding.severity) for finding in agentmerge.check(recipe).findings}
     assert found == {("base", "error"), ("agent 'code'", "error"), ("agent 'tool'", "error")}
+
+
+def test_a_download_that_breaks_off_goes_on_when_the_command_is_given_again(
+    hub: HubServer, repo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ConnectionResetError("reset by peer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("huggingface_hub.HfApi.hf_hub_download", broken)
+        said = refusal()
+    assert "org/x: fetching it broke off (reset by peer). Run the same command again" in said
+    assert (fetch_all("org/x").folder / "model.safetensors").is_file()

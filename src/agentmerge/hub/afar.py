@@ -34,7 +34,7 @@ def put_headers(now: Listing, names: Sequence[str], folder: str) -> Path:
     Raises:
         SourceError: the hub refuses it, or can't be reached.
     """
-    with ThreadPoolExecutor(AT_ONCE) as pool, reading(now.model):
+    with ThreadPoolExecutor(AT_ONCE) as pool, reading(now.model, begun=True):
         for name, header in zip(names, pool.map(lambda name: _header(now, name), names), strict=True):
             path = Path(folder) / name
             path.write_bytes(header)

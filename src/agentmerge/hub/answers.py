@@ -21,14 +21,19 @@ LONGEST = 300
 
 
 @contextmanager
-def reading(model: HubId) -> Iterator[None]:
-    """Whatever the hub, the network or the cache refuses inside is a SourceError about this model."""
+def reading(model: HubId, *, begun: bool = False) -> Iterator[None]:
+    """Whatever the hub, the network or the cache refuses inside is a SourceError about this model.
+
+    Args:
+        model: on the hub.
+        begun: the hub has answered before, and some of it may be here.
+    """
     try:
         yield
     except MergeError:
         raise
     except Exception as error:  # of huggingface_hub and the HTTP library that its version uses, for many reasons
-        raise _refused(error, model) from error
+        raise _refused(error, model, begun=begun) from error
 
 
 def status_of(error: BaseException) -> int:
@@ -57,7 +62,7 @@ def bad_token() -> tuple[str, str]:
     return "the hub does not accept the token (401)", ACCEPTS.format(url=endpoint(), login=LOGIN)
 
 
-def _refused(error: Exception, model: HubId) -> SourceError:
+def _refused(error: Exception, model: HubId, *, begun: bool) -> SourceError:
     """The error of ours that says the same."""
     from huggingface_hub import errors as hf
 
@@ -86,6 +91,9 @@ def _refused(error: Exception, model: HubId) -> SourceError:
         return SourceError(f"{model}: no space is left for it in the hub's cache", todo=todo, where=where)
     if isinstance(cause, PermissionError):
         return SourceError(f"{model}: the hub's cache can't be written: {cause}", todo="Set HF_HOME.", where=where)
+    if begun:
+        found = f"{model}: fetching it broke off ({first_line(cause)})"
+        return SourceError(found, todo="Run the same command again: what is here is not fetched again.", where=where)
     return SourceNotFoundError(_unreachable(cause, model, where))
 
 

@@ -97,7 +97,7 @@ def fetch(now: Listing, names: Sequence[str], watch: Watch) -> None:
     with no_bars():
         _run(threads, cache_of(now.model) / "blobs", total, watch)
     for error in errors:
-        with reading(now.model):
+        with reading(now.model, begun=True):
             raise error
 
 

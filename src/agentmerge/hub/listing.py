@@ -62,10 +62,13 @@ def listing(model: HubId, commit: str = "") -> Listing:
     Raises:
         SourceError: it can't be reached, or shows it to nobody, or not to this account.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import OfflineModeIsEnabled
 
     revision = commit or model.revision or None
     with reading(model):
+        if constants.HF_HUB_OFFLINE:
+            raise OfflineModeIsEnabled
         info: Any = HfApi().model_info(model.name, revision=revision, files_metadata=True, timeout=ENOUGH)
         files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
     return Listing(model, info.sha, {name: size for name, size in files.items() if _inside(name)})
