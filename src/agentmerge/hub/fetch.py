@@ -15,6 +15,7 @@ from agentmerge.errors import Note, SourceError, Where
 from agentmerge.hub.afar import put_headers
 from agentmerge.hub.answers import no_bars, reading
 from agentmerge.hub.chosen import beside_weights, weights_of
+from agentmerge.hub.large import bring
 from agentmerge.hub.listing import Listing, cache_of, cached, known_commit, listing, wanted
 from agentmerge.sources.delta_opening import delta_files
 from agentmerge.sources.hub import Snapshot
@@ -117,15 +118,13 @@ def _run(threads: Sequence[threading.Thread], blobs: Path, total: int, watch: Wa
 
 def _work(now: Listing, jobs: queue.SimpleQueue[str], errors: list[Exception]) -> None:
     """Fetch file after file until none is left, or one failed anywhere."""
-    from huggingface_hub import HfApi
-
     while not errors:
         try:
             name = jobs.get_nowait()
         except queue.Empty:
             return
         try:
-            HfApi().hf_hub_download(now.model.name, name, revision=now.commit)
+            bring(now, name)
         except Exception as error:  # told by the main thread
             errors.append(error)
 
