@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+import agentmerge
+from agentmerge.testing import make_agents
 from tests.cli.conftest import run  # noqa: F401 - the command line as a user has it
 from tests.hub.server import HubServer
 
@@ -21,22 +24,43 @@ if TYPE_CHECKING:
     from agentmerge.testing import Sources
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    """An empty hub, which huggingface_hub asks from now on; nobody is logged in."""
+@contextmanager
+def asked(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """An empty hub, which huggingface_hub asks from now on, with its cache in a folder; nobody is logged in."""
     server = HubServer()
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
     template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
     for module in (constants, file_download):  # made of the endpoint at import; versions before 1.0 look in the second
-        monkeypatch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.chdir(tmp_path)
+        patch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
+    patch.setattr(constants, "ENDPOINT", server.url)
+    patch.setattr(constants, "HF_HUB_OFFLINE", False)
+    patch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)
+    patch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+    patch.setattr(constants, "HF_TOKEN_PATH", str(folder / "token"))
+    patch.delenv("HF_TOKEN", raising=False)
     yield server
     server.close()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """An empty hub, asked from the test's own folder."""
+    monkeypatch.chdir(tmp_path)
+    with asked(tmp_path, monkeypatch) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def merge_of_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A merge of org/code, org/memory and org/tool on the hub, whose base has a licence."""
+    folder = tmp_path_factory.mktemp("merged")
+    tiny = make_agents(folder / "in")
+    (tiny.base / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
+    with pytest.MonkeyPatch.context() as patch, asked(folder, patch) as server:
+        for name, made in {"base": tiny.base, **tiny.agents}.items():
+            server.add(f"org/{name}", made)
+        agents = {name: f"org/{name}" for name in tiny.agents}
+        agentmerge.merge({"base": "org/base", "agents": agents, "method": "ram"}, folder / "out")
+    return folder / "out"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def test_offline_the_cache_is_read_without_a_request(
     assert fetch_all(f"org/x@{then.commit}").folder == then.folder
     assert not hub.asked
     said = refusal("org/y", SourceNotFoundError)
-    assert "org/y: no such folder, it is not in the hub's cache, and HF_HUB_OFFLINE is set" in said
+    assert "org/y: no such folder, and HF_HUB_OFFLINE is set" in said
     assert "hf download org/y --local-dir org/y" in said
 
 
@@ -116,7 +117,7 @@ def test_without_a_network_the_cache_is_read_with_a_warning(
     (note,) = fetch_all("org/x").notes
     assert note.severity == "warning"
     assert "the hub can't be reached (" in note.found
-    assert f"commit {then.commit} is read, which is in the hub's cache" in note.found
+    assert f"commit {then.commit}, which is in the hub's cache, is read" in note.found
     assert "the hub can't be reached" in refusal("org/y", SourceNotFoundError)
 
 
@@ -151,3 +152,22 @@ def test_a_download_that_breaks_off_goes_on_when_the_command_is_given_again(
         said = refusal()
     assert "org/x: fetching it broke off (reset by peer). Run the same command again" in said
     assert (fetch_all("org/x").folder / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space is left for it in the hub's cache. Free some"),
+        (PermissionError(errno.EACCES, "Permission denied"), "the hub's cache can't be written"),
+    ],
+)
+def test_a_cache_that_takes_nothing_is_told(
+    repo: Any, monkeypatch: pytest.MonkeyPatch, error: OSError, told: str
+) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("agentmerge.hub.fetch.bring", fails)
+    said = refusal()
+    assert told in said
+    assert "HF_HOME" in said

@@ -289,6 +289,7 @@ def test_names_that_lead_out_of_the_folder_are_none(hub: HubServer, tmp_path: Pa
     assert names_in(fetch_all("org/x").folder) == {"config.json", "model.safetensors"}
 
 
+@pytest.mark.slow
 def test_the_hubs_cache_is_never_an_output(hub: HubServer, on_hub: Sources, tmp_path: Path) -> None:
     agentmerge.merge(ids(on_hub), tmp_path / "out")
     root = tmp_path / "cache" / "models--org--base"
@@ -308,7 +309,7 @@ def test_the_large_files_place_gets_no_token(hub: HubServer, tmp_path: Path, mon
     assert hub.tokens_elsewhere == []
 
 
-@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("same", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_killed_merge_goes_on_with_the_commit_that_it_began_with(
     hub: HubServer, on_hub: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_check_reads_the_headers_and_says_what_a_merge_will_fetch(hub: HubServ
     assert not list((tmp_path / "cache").rglob("*.safetensors"))
 
 
+@pytest.mark.slow
 def test_a_long_header_is_read_to_its_end(hub: HubServer, tmp_path: Path) -> None:
     tensors = {f"model.layers.{i}.{'name' * 20}": np.zeros(100, np.float32) for i in range(2500)}
     for name in ("base", "x"):
@@ -86,6 +87,7 @@ def test_pytorch_files_are_looked_at_once_they_are_here(hub: HubServer, on_hub: 
     assert hub.fetched("pytorch_model.bin") == [""]
 
 
+@pytest.mark.slow
 def test_a_dry_run_fetches_nothing_and_says_how_much_it_would(
     hub: HubServer, on_hub: Sources, run: Callable[..., Any], tmp_path: Path
 ) -> None:

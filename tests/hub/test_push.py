@@ -12,6 +12,7 @@ import pytest
 
 import agentmerge
 from agentmerge.errors import MergeError, OutputError, RecipeError, SurveyError
+from agentmerge.testing import random_base, write_checkpoint
 from tests.hub.server import READER, WRITER
 
 with warnings.catch_warnings():
@@ -33,13 +34,10 @@ WEIGHTS = "model.safetensors"
 
 
 @pytest.fixture
-def merged(hub: HubServer, on_hub: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A merge of models on the hub whose base has a licence; somebody who may write is logged in."""
-    hub.repos["org/base"].commits[0]["README.md"] = b"---\nlicense: apache-2.0\n---\n"
-    recipe = {"base": "org/base", "agents": {name: f"org/{name}" for name in on_hub.agents}, "method": "ram"}
-    agentmerge.merge(recipe, tmp_path / "out")
+def merged(hub: HubServer, merge_of_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A merge of models on the hub; somebody who may write is logged in."""
+    shutil.copytree(merge_of_models, tmp_path / "out")
     monkeypatch.setenv("HF_TOKEN", WRITER)
-    hub.asked.clear()
     return tmp_path / "out"
 
 
@@ -117,13 +115,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", BROKEN)
 def test_what_is_no_finished_merge_with_its_card_changes_nothing_on_the_hub(
     hub: HubServer, merged: Path, what: str, tmp_path: Path
 ) -> None:
-    from agentmerge.testing import random_base, write_checkpoint
-
     write_checkpoint(tmp_path / "other", random_base(1, {"w": (3,)}))
     shutil.copy(tmp_path / "other" / WEIGHTS, merged / "other")
     spoil, told = BROKEN[what]

@@ -113,7 +113,7 @@ def _unreachable(cause: Exception, model: HubId, where: Where) -> Problem:
 
     why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"the hub can't be reached ({first_line(cause)})"
     todo = f"Check the path. A model on the hub is fetched where there is a network: {model.command}"
-    return Problem(f"{model}: no such folder, it is not in the hub's cache, and {why}", todo=todo, where=where)
+    return Problem(f"{model}: no such folder, and {why}", todo=todo, where=where)
 
 
 def said(error: BaseException) -> str:

@@ -54,7 +54,8 @@ def fetched(text: str, watch: Watch, pins: Mapping[str, str]) -> Snapshot | None
         now = listing(model, pin)
     except SourceError as error:
         return fallen_back(model, pin, error)
-    _remember(now)
+    if not pin:
+        _remember(now)
     fetch(now, beside_weights(now.sizes), watch)
     fetch(now, weights_in(now), watch)
     return Snapshot(now.folder, now.commit, tuple(_moved(model, pin)))
@@ -72,9 +73,7 @@ def fallen_back(model: HubId, pin: str, error: SourceError) -> Snapshot:
         raise error
     from huggingface_hub import constants
 
-    reason = error.problems[0].found.removeprefix(f"{model}: ")
-    reason = reason.removeprefix("no such folder, ").removeprefix("it is not in the hub's cache, and ")
-    text = f"{model}: {reason}: commit {found.commit} is read, which is in the hub's cache"
+    text = f"{error.problems[0].found}; commit {found.commit}, which is in the hub's cache, is read"
     return replace(found, notes=(Note(text, severity="note" if constants.HF_HUB_OFFLINE else "warning"),))
 
 

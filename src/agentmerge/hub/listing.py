@@ -24,7 +24,7 @@ class Listing:
     model: HubId
     commit: str
     sizes: Mapping[str, int] = field(repr=False)
-    """Bytes of every file by its path."""
+    """Bytes of every file by its path; 0 where the hub does not say."""
 
     @property
     def folder(self) -> Path:
@@ -40,7 +40,8 @@ class Listing:
         path = self.folder / name
         if not path.is_file():
             return False
-        if (size := path.stat().st_size) != self.sizes[name]:
+        size = path.stat().st_size
+        if self.sizes[name] and size != self.sizes[name]:
             raise SourceError(
                 f"{path}: {size} bytes in the hub's cache",
                 expected=f"{self.sizes[name]}",
