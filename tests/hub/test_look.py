@@ -11,7 +11,7 @@ import pytest
 
 import agentmerge
 from agentmerge.cli.sizes import format_size
-from agentmerge.errors import AlignmentError, SourceError
+from agentmerge.errors import AlignmentError, OutputError, SourceError
 from agentmerge.hub.afar import FIRST
 from agentmerge.hub.look import looked_at
 from agentmerge.sources.opening import opened
@@ -111,3 +111,13 @@ def test_weights_that_are_not_here_are_never_read_as_zeros(hub: HubServer, tmp_p
         with pytest.raises(SourceError, match="org/x: w is not downloaded"):
             source.weights.read(block)
         assert source.weights.extents(block).parts == ()
+
+
+def test_an_output_that_is_taken_is_told_before_anything_large_is_fetched(
+    hub: HubServer, on_hub: Sources, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"notes\.txt"):
+        agentmerge.merge(recipe(x="org/code"), tmp_path / "out")
+    assert "" not in hub.fetched("model.safetensors")

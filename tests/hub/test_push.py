@@ -184,6 +184,10 @@ def test_the_command_says_who_sees_it(hub: HubServer, merged: Path, run: Callabl
     assert ran.code == 0
     assert f"to {hub.url}/ada/merge, which you and your organisation can see" in ran.out
     assert json.loads(run("push", str(merged), "ada/merge", "--json").out)["private"] is True
+    assert (
+        f"org/base (commit {json.loads((merged / 'merge_record.json').read_text())['sources']['base']['commit'][:12]})"
+        in (run("inspect", str(merged)).out)
+    )
     assert run("push", str(merged / "nothing"), "ada/merge").code == 2
 
 

@@ -91,7 +91,7 @@ def record_tables(record: MergeRecord) -> list[Any]:
     """Everything a record holds, for people."""
     sources = Table("Sources", [Column("name", "name"), Column("bytes"), Column("source", "text")])
     for name, source in record.sources.items():
-        sources.add(name, f"{sum(file['size'] for file in source['files']):,}", source["source"])
+        sources.add(name, f"{sum(file['size'] for file in source['files']):,}", _source_words(source))
     output, copied = record.output, record.tensors.copied
     lines = [
         f"Method {method_words(record.recipe['method'])}",
@@ -104,6 +104,11 @@ def record_tables(record: MergeRecord) -> list[Any]:
     ]
     kept = [] if record.retention is None else [retention_table(record.retention)]
     return [sources, overlap_table(record.survey), rounding_table(record.rounding), *kept, "\n".join(lines)]
+
+
+def _source_words(source: Mapping[str, Any]) -> str:
+    """What the user wrote, and the commit on the hub that it was."""
+    return f"{source['source']} (commit {source['commit'][:12]})" if "commit" in source else str(source["source"])
 
 
 def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:

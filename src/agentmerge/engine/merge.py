@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
@@ -74,7 +75,8 @@ def merge_all(
     first, *others = recipes.values()
     loading = kernels_for([recipe.method for recipe in recipes.values()], full=beside is not nothing)
     pins = {} if overwrite else pins_of(recipes)
-    with Compiling(*loading) as kernels, planned(first, watch, pins) as plan, ExitStack() as opened:
+    seen = None if others else partial(_check_out, next(iter(recipes)), overwrite=overwrite)
+    with Compiling(*loading) as kernels, planned(first, watch, pins, seen) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
             refuse_read(one, out)
@@ -163,7 +165,7 @@ def probe_one(
         MergeError: whatever the user can mend.
     """
     watch, started = watch or Silent(), time.time()
-    with Compiling(*kernels_for([], full=beside is not nothing)) as kernels, planned(recipe, watch, {}) as plan:
+    with Compiling(*kernels_for([], full=beside is not nothing)) as kernels, planned(recipe, watch) as plan:
         runner, survey = runner or RUNNERS[recipe.run.runner](), Survey()
         reading = probe(plan, survey, beside)
         kernels.wait(watch)
@@ -202,6 +204,14 @@ def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> d
             writer.abandon()
         raise
     return writers
+
+
+def _check_out(out: Path, plan: Plan, *, overwrite: bool) -> None:
+    """Raise OutputError where a merge can't end in `out`; a swap that was killed is put right first."""
+    refuse_read(plan, out)
+    put_right(out)
+    check_cost(plan)
+    check_output(plan, out, overwrite=overwrite)
 
 
 def pins_of(outs: Iterable[Path]) -> dict[str, str]:

@@ -102,7 +102,12 @@ def check(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False) -
 
 
 @contextmanager
-def planned(recipe: Recipe, watch: Watch | None = None, pins: Mapping[str, str] | None = None) -> Iterator[Plan]:
+def planned(
+    recipe: Recipe,
+    watch: Watch | None = None,
+    pins: Mapping[str, str] | None = None,
+    seen: Callable[[Plan], None] | None = None,
+) -> Iterator[Plan]:
     """The plan of a recipe, its sources open for as long as the with block lasts.
 
     What the recipe names on the hub is fetched, once its headers have been looked at.
@@ -111,12 +116,14 @@ def planned(recipe: Recipe, watch: Watch | None = None, pins: Mapping[str, str] 
         recipe: what to merge.
         watch: is told how far fetching is.
         pins: commits on the hub by what the recipe calls their models; others are those of now.
+        seen: called with the plan as it is seen from afar, before anything is fetched; it may refuse it.
 
     Raises:
         MergeError: everything that `check` would tell as an error; of the kind of the first.
     """
     pins = pins or {}
-    _refuse_from_afar(recipe, pins)
+    if any(wanted(text) for text in texts_of(recipe)):
+        _look_from_afar(recipe, pins, seen)
     on_hub = partial(fetched, watch=watch or Silent(), pins=pins)
     with ExitStack() as stack:
         yield _Look(recipe, stack, on_hub).must_plan()
@@ -133,15 +140,15 @@ def planned_from_afar(recipe: Recipe) -> Iterator[Plan]:
         yield _Look(recipe, stack, partial(looked_at, stack=stack, pins={})).must_plan()
 
 
-def _refuse_from_afar(recipe: Recipe, pins: Mapping[str, str]) -> None:
+def _look_from_afar(recipe: Recipe, pins: Mapping[str, str], seen: Callable[[Plan], None] | None) -> None:
     """Raise what `check` finds of sources on the hub, before anything is fetched; what can't be seen stays unsaid."""
-    if not any(wanted(text) for text in texts_of(recipe)):
-        return
     with ExitStack() as stack:
         look = _Look(recipe, stack, partial(looked_at, stack=stack, pins=pins))
-        look.plan()
+        plan = look.plan()
         if not any(isinstance(error, UnseenError) for error in look.errors):
             look.stop()
+        if plan is not None and seen is not None:
+            seen(plan)
 
 
 class _Look:
