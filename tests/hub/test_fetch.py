@@ -289,6 +289,16 @@ def test_names_that_lead_out_of_the_folder_are_none(hub: HubServer, tmp_path: Pa
     assert names_in(fetch_all("org/x").folder) == {"config.json", "model.safetensors"}
 
 
+def test_a_commit_that_leads_out_of_the_cache_is_none(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("org/x", write_checkpoint(tmp_path / "in", W))
+    monkeypatch.setattr("tests.hub.server.Repo.sha", lambda repo, number: "../../../evil")
+    with pytest.raises(SourceError, match=r"names the commit '\.\./\.\./\.\./evil'"):
+        fetch_all("org/x")
+    assert not (tmp_path / "evil").exists()
+
+
 @pytest.mark.slow
 def test_the_hubs_cache_is_never_an_output(hub: HubServer, on_hub: Sources, tmp_path: Path) -> None:
     agentmerge.merge(ids(on_hub), tmp_path / "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from agentmerge.sources.hub import HubId, Snapshot, hub_id
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+"""It becomes the name of a folder, whoever answers as the hub."""
 ENOUGH = 10.0
 """Seconds to wait for an answer."""
 
@@ -71,6 +74,8 @@ def listing(model: HubId, commit: str = "") -> Listing:
         if constants.HF_HUB_OFFLINE:
             raise OfflineModeIsEnabled
         info: Any = HfApi().model_info(model.name, revision=revision, files_metadata=True, timeout=ENOUGH)
+        if not _COMMIT.fullmatch(info.sha or ""):
+            raise ValueError(f"what answers names the commit {info.sha!r:.80}")
         files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
     return Listing(model, info.sha, {name: size for name, size in files.items() if _inside(name)})
 
@@ -91,12 +96,13 @@ def cache_of(model: HubId) -> Path:
 def known_commit(model: HubId) -> str:
     """The commit that the cache has for a model's revision; "" where it knows none."""
     root, revision = cache_of(model), model.revision or "main"
-    if (root / "snapshots" / revision).is_dir():
+    if _COMMIT.fullmatch(revision) and (root / "snapshots" / revision).is_dir():
         return revision
     try:
-        return (root / "refs" / revision).read_text(encoding="utf-8").strip()
+        known = (root / "refs" / revision).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeError):
         return ""
+    return known if _COMMIT.fullmatch(known) else ""
 
 
 def cached(model: HubId, commit: str = "") -> Snapshot | None:
