@@ -1,8 +1,9 @@
-"""Feed the parsers of pickles, adapter configs and deltas damaged input: each is read or refused by our own error.
+"""Feed the parsers of pickles, adapter configs, deltas and parts damaged input: read or refused by our own error.
 
     python benchmarks/fuzz_sources.py --what pickle --seconds 600
     python benchmarks/fuzz_sources.py --what adapter --seconds 600
     python benchmarks/fuzz_sources.py --what delta --seconds 600
+    python benchmarks/fuzz_sources.py --what shards --seconds 600     # ranks of FSDP and distributed checkpoints
 
 Prints how many inputs were tried and how many of them were read; exits with a traceback at the first that fails
 otherwise, and leaves that input in fuzz-failed.bin.
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import parts
 from safetensors.numpy import save
 
 from agentmerge.errors import BASE, Role, SourceError
@@ -134,6 +136,44 @@ def deltas(rng: random.Random) -> Callable[[], bytes]:
     return one
 
 
+def shards(rng: random.Random) -> Callable[[], bytes]:
+    """The file of a rank, in whole or its pickle, or .metadata."""
+    ranks, length = [parts.rank_file(old=old) for old in (False, True)], len(parts.chunk())
+    metadata = parts.metadata(length)
+    words = [bytes([code]) for code in (*OPCODES, 0x81)] + [b"cos\nsystem\n", b"K\xff", b"J\xff\xff\xff\x7f", b"h\x04",
+             b"\x85R", b"X\x01\0\0\0a", b"__1_0.distcp", length.to_bytes(2, "little")]  # fmt: skip
+
+    def one() -> bytes:
+        if rng.random() < 0.5:
+            return damaged(metadata, rng, words)
+        raw = rng.choice(ranks)
+        return damaged(parts.rank_archive(raw), rng, words) if rng.random() < 0.2 else parts.rank_archive(
+            damaged(raw, rng, words)
+        )  # fmt: skip
+
+    return one
+
+
+class Shards:
+    """A rank's file beside another one, or .metadata beside its chunks, opened and read whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ranks, self._chunks = folder / "ranks", folder / "chunks"
+        for path in (self._ranks, self._chunks):
+            path.mkdir()
+        (self._ranks / "model_world_size_2_rank_1.pt").write_bytes(parts.rank_archive(parts.rank_file(old=False)))
+        (self._chunks / "__0_0.distcp").write_bytes(parts.chunk() * 2)
+
+    def read(self, content: bytes) -> None:
+        """Raise SourceError, or read every tensor."""
+        ranks = b"data.pkl" in content
+        path = self._ranks / "model_world_size_2_rank_0.pt" if ranks else self._chunks / ".metadata"
+        path.write_bytes(content)
+        with opened(None, str(path.parent)) as source:
+            for spec in source.specs.values():
+                source.weights.read(Block(spec, 0, spec.elements))
+
+
 class Delta:
     """A delta's file over a base, opened and read whole."""
 
@@ -152,13 +192,15 @@ class Delta:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--what", choices=("pickle", "adapter", "delta"), default="pickle")
+    parser.add_argument("--what", choices=("pickle", "adapter", "delta", "shards"), default="pickle")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    make = {"pickle": pickles, "adapter": configs, "delta": deltas}[options.what](rng)
-    delta = Delta(Path(tempfile.mkdtemp()))
+    make = {"pickle": pickles, "adapter": configs, "delta": deltas, "shards": shards}[options.what](rng)
+    folder = Path(tempfile.mkdtemp())
+    readers = {"delta": Delta, "shards": Shards}
+    reader = readers[options.what](folder) if options.what in readers else None
     fd, path = os.memfd_create("fuzz"), Path("fuzz")
     tried = read = 0
     end = time.monotonic() + options.seconds
@@ -170,8 +212,8 @@ def main() -> None:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, content, 0)
                 torch_header(fd, path)
-            elif options.what == "delta":
-                delta.read(content)
+            elif reader is not None:
+                reader.read(content)
             else:
                 config = adapter_config(content, path)
                 config.scale_of("model.layers.1.self_attn.q_proj")

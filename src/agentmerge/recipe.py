@@ -49,7 +49,7 @@ class AgentSource(Settings):
     weight: float = 1.0
     """Its coefficient."""
     materialize: Literal["base_dtype", "exact"] = "base_dtype"
-    """What a LoRA adapter makes of the base: rounded to the base's dtype as saved weights are, or the exact sum."""
+    """How an adapter's sum or a trainer's wider parts are read: rounded to the base's dtype as if saved, or exact."""
     importance: PathText | None = None
     """Its diagonal Fisher, one array per tensor: a folder or file that `agentmerge importance` wrote."""
     grams: PathText | None = None

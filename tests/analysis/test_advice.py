@@ -76,7 +76,7 @@ def test_every_rule_is_documented() -> None:
 
 def test_plain_sparse_agents_get_no_suspicion() -> None:
     rules = said(found(a=moved(0.1), b=moved(0.15)))
-    assert not rules.keys() & {"right_base", "twins", "narrow", "adapter", "hidden", "uneven", "grid"}
+    assert not rules.keys() & {"right_base", "twins", "narrow", "adapter", "hidden", "uneven", "outlier", "grid"}
     assert "a, b: " in rules["training"][0]
     assert "sparse, as after RL" in rules["training"][0]
 
@@ -134,6 +134,15 @@ def test_hidden_changes_are_told() -> None:
 def test_uneven_agents_are_told() -> None:
     rules = said(found(a=moved(0.02), b=moved(0.5, size=0.2)))
     assert "task vector of b is" in rules["uneven"][0]
+
+
+def test_an_agent_that_went_much_further_than_all_others_is_suspected_and_no_more() -> None:
+    near, far = moved(0.2), moved(0.5, size=0.4)
+    rules = said(found(a=near, b=near, c=far))
+    assert rules["outlier"][0].startswith("c: ")
+    assert "Weights alone can't tell" in rules["outlier"][0]
+    assert "outlier" not in said(found(a=near, c=far))  # of two nobody knows which one is unusual
+    assert "outlier" not in said(found(a=near, b=far, c=far))
 
 
 def test_conflict_suggests_what_won_and_agreement_says_nothing() -> None:

@@ -94,6 +94,7 @@ def findings() -> list[Findings]:
         found(a=moved(1.0, only=r"[qv]_proj"), b=moved(0.1)),
         found(a=moved(0.3), b=moved(0.3), threshold=5e-4),
         found(a=moved(0.02), b=moved(0.5, size=0.2)),
+        found(a=moved(0.2), b=moved(0.2), c=moved(0.5, size=0.4)),
     ]
 
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.files.torch_header import STORAGES
+from agentmerge.files.torch_tensors import STORAGES
 from agentmerge.testing import spec_of
 
 if TYPE_CHECKING:
@@ -57,6 +57,15 @@ class Reduced:
     arguments: tuple[Any, ...]
 
 
+@dataclass(eq=False)
+class Made:
+    """An object: a class, what it is made of, and its state."""
+
+    kind: Global | Reduced
+    arguments: tuple[Any, ...] = ()
+    state: Any = None
+
+
 class _Pickler(pickle._Pickler):  # type: ignore[name-defined]
     def persistent_id(self, value: Any) -> Any:
         if not isinstance(value, Storage):
@@ -72,9 +81,23 @@ class _Pickler(pickle._Pickler):  # type: ignore[name-defined]
             self.save(value.function)
             self.save(value.arguments)
             return self.write(b"R")
+        if isinstance(value, Made):
+            return self._made(value)
         if isinstance(value, Tensor):
             return self.save(_record(value))
         return super().save(value, save_persistent_id)
+
+    def _made(self, value: Made) -> None:
+        if id(value) in self.memo:
+            return self.write(self.get(self.memo[id(value)][0]))
+        self.save(value.kind)
+        self.save(value.arguments)
+        self.write(b"\x81")
+        self.memoize(value)
+        if value.state is not None:
+            self.save(value.state)
+            self.write(b"b")
+        return None
 
 
 def _record(tensor: Tensor) -> Reduced:
@@ -85,9 +108,9 @@ def _record(tensor: Tensor) -> Reduced:
     return made
 
 
-def pickled(value: Any) -> bytes:
+def pickled(value: Any, protocol: int = 2) -> bytes:
     out = io.BytesIO()
-    _Pickler(out, 2).dump(value)
+    _Pickler(out, protocol).dump(value)
     return out.getvalue()
 
 

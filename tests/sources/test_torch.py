@@ -15,7 +15,8 @@ import pytest
 
 from agentmerge.errors import SourceError
 from agentmerge.files.positional import ShortRead
-from agentmerge.files.torch_header import LEGACY, torch_header
+from agentmerge.files.torch_archive import LEGACY
+from agentmerge.files.torch_header import torch_header
 from agentmerge.sources.opening import opened
 from agentmerge.tensors import DTYPES, Block
 from agentmerge.testing import assert_source_contract, random_base, read_checkpoint

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentmerge.analysis.evidence import AUTO, BASELINE, RULE
-from agentmerge.analysis.rows import Advice
+from agentmerge.analysis.lengths import outlier, uneven
+from agentmerge.analysis.sentences import advice, listed
 from agentmerge.analysis.summaries import changed_by_kind, densities, model_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
-    from agentmerge.analysis.evidence import Tried
-    from agentmerge.analysis.rows import Findings, PairRow
+    from agentmerge.analysis.rows import Advice, Findings, PairRow
 
 SPARSE, DENSE = 0.6, 0.8
 """Densities up to which, and from which on."""
@@ -41,8 +41,6 @@ ADAPTER = 0.9
 """Density of the matrices that were changed at all."""
 HIDDEN = 0.05
 """Share of the differing elements that stay below the threshold."""
-UNEVEN = 4.0
-"""Ratio of the lengths of two task vectors."""
 
 
 def advise(found: Findings) -> list[Advice]:
@@ -240,33 +238,9 @@ def hidden(found: Findings) -> Iterator[Advice]:
         )
 
 
-def uneven(found: Findings) -> Iterator[Advice]:
-    """One agent's task vector is much longer than another's."""
-    norms = {row.agent: row.norm for row in found.totals if row.norm}
-    if len(norms) > 1 and max(norms.values()) > UNEVEN * min(norms.values()):
-        small, large = min(norms, key=norms.__getitem__), max(norms, key=norms.__getitem__)
-        yield advice(
-            "uneven",
-            [small, large],
-            f"The task vector of {large} is {norms[large] / norms[small]:.1f} times as long as that of {small}.",
-            f"{AUTO.name} keeps each agent's own change whole, even or not. Score {small} by itself after the merge.",
-            methods=(AUTO,),
-        )
-
-
 def _are_twins(found: Findings, pair: PairRow) -> bool:
     changed = {name: sum(row.elements for row in found.steps if row.agent == name) for name in (pair.left, pair.right)}
     return pair.overlap * (pair.equal or 0) >= TWINS * max(*changed.values(), 1)
-
-
-def advice(rule: str, agents: list[str], *sentences: str, methods: Sequence[Tried] = ()) -> Advice:
-    """One rule that applies, in a few sentences, and the methods that they recommend."""
-    return Advice(rule=rule, agents=agents, text=" ".join(sentences), methods=[tried.method for tried in methods])
-
-
-def listed(shares: Mapping[str, float], digits: int = 1) -> str:
-    """For example "code 3.2%, tool 46.2%"."""
-    return ", ".join(f"{name} {share:.{digits}%}" for name, share in shares.items())
 
 
 RULES: tuple[Callable[[Findings], Iterator[Advice]], ...] = (
@@ -281,4 +255,5 @@ RULES: tuple[Callable[[Findings], Iterator[Advice]], ...] = (
     training,
     hidden,
     uneven,
+    outlier,
 )

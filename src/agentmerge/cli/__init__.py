@@ -21,6 +21,7 @@ COMMANDS = {
     "synth": "Write a synthetic base and agents in the shape of a real model.",
     "importance": "Measure which weights an agent's own answers depend on: the diagonal Fisher.",
     "grams": "Measure the Gram matrices of the inputs of an agent's layers, for esm and regmean.",
+    "harm": "Say which agents damage what the base could do, where, and what to do about it.",
     "eval": "Ask a model the questions of benchmarks and score its answers.",
     "eval doctor": "Say which benchmarks can run here, and how to get what is missing.",
     "eval compare": "Set evaluations side by side: tables, differences that are more than noise, and a verdict.",

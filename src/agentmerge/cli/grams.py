@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentmerge.cli.console import Bar, resumable, say, tell_warnings
+from agentmerge.cli.measured import Model, Rollouts, tell
 from agentmerge.cli.options import Json, Overwrite, Quiet, takes_settings
-from agentmerge.cli.process import printing
 from agentmerge.importance.grams import GramOptions, measure_grams
 
 if TYPE_CHECKING:
@@ -19,11 +18,8 @@ if TYPE_CHECKING:
 @takes_settings(GramOptions, GramOptions.of)
 def grams(
     wanted: GramOptions,
-    model: Annotated[str, typer.Argument(help="The agent: a folder with config, tokenizer and safetensors.")],
-    data: Annotated[
-        Path,
-        typer.Option(help='Its own rollouts, JSON lines of {"prompt": ..., "response": ...}.', show_default=False),
-    ],
+    model: Model,
+    data: Rollouts,
     out: Annotated[Path, typer.Option(help="New or empty folder for the matrices.", show_default=False)],
     overwrite: Overwrite = False,
     json: Json = False,
@@ -33,11 +29,13 @@ def grams(
 
     A killed run resumes when the same command is run again.
     """
-    with resumable(), Bar(quiet) as bar:
-        record = measure_grams(model, data, out, wanted, overwrite=overwrite, watch=bar)
-    with printing(f"The Gram matrices are complete in {out}"):
-        tell_warnings(record.warnings, quiet)
-        say(record if json else summary(record, out), as_json=json, quiet=quiet)
+    tell(
+        lambda bar: measure_grams(model, data, out, wanted, overwrite=overwrite, watch=bar),
+        lambda record: summary(record, out),
+        f"The Gram matrices are complete in {out}",
+        json=json,
+        quiet=quiet,
+    )
 
 
 def summary(record: GramRecord, out: Path) -> str:

@@ -96,12 +96,12 @@ def _in_place_of_the_first(
     """Parameters in place of a command's first, which is made of what they are given."""
 
     def decorate(command: Command) -> Command:
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        first, *own = inspect.signature(command, eval_str=True).parameters.values()
 
         @wraps(command)
         def run(**given: Any) -> None:
             mine = {one.name: given.pop(one.name) for one in own}
-            command(make(given), **mine)
+            command(**{first.name: make(given)}, **mine)
 
         required = [one for one in own if one.default is one.empty]
         ordered = [*required, *added, *(one for one in own if one not in required)]

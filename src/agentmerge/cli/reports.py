@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from agentmerge.record import MergeRecord, ProbeRecord
 
 
-def check_places(*files: Path | None, recipe: Recipe, figures: Path | None = None) -> None:
+def check_places(*files: Path | None, recipe: Recipe, figures: Path | None = None, data: Path | None = None) -> None:
     """Raise OutputError for a file that can't be written or that is read, before the work is done.
 
     Args:
         files: that will be written or replaced; None is passed over.
         recipe: of what is read.
         figures: a folder for files; None for none.
+        data: a file that is read beside the recipe; None for none.
     """
     from agentmerge.engine.reads import named_in  # not for the help
 
     read = named_in(recipe)
+    if data is not None and data.exists():
+        read.add_file(data, "the data")
     for file in filter(None, files):
         with output_errors(file, "Choose another place."):
             if file.is_dir() or not file.parent.is_dir():

@@ -106,6 +106,19 @@ class LanguageModel:
             sampling: of all of them; its own seed is not looked at.
             seed: of the whole batch.
         """
+        rows = self._continued(prompts, sampling, seed)
+        return [self._response(ids, new, sampling) for ids, new in zip(prompts, rows, strict=True)]
+
+    def continued(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[list[int]]:
+        """The tokens of one answer to each of these prompts, the end token included where it came."""
+        ends = self._ends()
+        rows = self._continued(prompts, sampling)
+        return [new[: next((i + 1 for i, token in enumerate(new) if token in ends), len(new))] for new in rows]
+
+    def _continued(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int | None = None
+    ) -> list[list[int]]:
+        """What comes behind each prompt, padded to one length."""
         import torch
 
         before = torch.get_num_threads()
@@ -123,8 +136,8 @@ class LanguageModel:
                 )
         finally:
             torch.set_num_threads(before)
-        rows = tokens[:, inputs["input_ids"].shape[1] :].tolist()
-        return [self._response(ids, new, sampling) for ids, new in zip(prompts, rows, strict=True)]
+        rows: list[list[int]] = tokens[:, inputs["input_ids"].shape[1] :].tolist()
+        return rows
 
     def _response(self, prompt: Sequence[int], new: list[int], sampling: Sampling) -> Response:
         ends = self._ends()

@@ -1,17 +1,18 @@
 """What a pickle says, without doing any of it: a machine of data, which calls nothing and imports nothing.
 
-Calls of a few known names become `Call` values, everything else that a pickle might ask for is refused. Its work is
-linear in the length of the pickle.
+Calls of a few known names become `Call` values, objects of a few known classes `Record` values; everything else that a
+pickle might ask for is refused. Its work is linear in the length of the pickle.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import ChainMap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Mapping
 
 PLAIN = {b"N": None, b"\x88": True, b"\x89": False, b")": ()}
 """Opcodes that push a value of their own."""
@@ -31,6 +32,8 @@ PLACES = {
 """Opcodes that put into the memo and get from it."""
 STOP = b"."
 DICT = "collections.OrderedDict"
+GETATTR = ("__builtin__.getattr", "builtins.getattr")
+"""How a class inside another one is named; here that makes the longer name, and looks at nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +44,51 @@ class Name:
     """MODULE.NAME."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Persistent:
     """What a pickle says of something that lies outside of it."""
 
     key: Any
 
+    def __repr__(self) -> str:
+        """Short: parts may hold each other many times over, here as below."""
+        return "a storage"
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call:
     """A call that a pickle asks for, and nobody makes."""
 
     name: str
     arguments: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        """Short."""
+        return f"{self.name}(...)"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Record:
+    """An object that a pickle describes, and nobody makes: its class's name, what it is made of, and its state."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    state: Any = None
+
+    def __repr__(self) -> str:
+        """Short."""
+        return f"{self.name}(...)"
+
+    @property
+    def fields(self) -> Mapping[Any, Any]:
+        """Its attributes by name."""
+        return fields_of(self.state)
+
+
+def fields_of(state: Any) -> Mapping[Any, Any]:
+    """The attributes that a state sets, uncopied: a mapping, or one or none of attributes and one of slots."""
+    parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
+    return ChainMap(*(part for part in parts if isinstance(part, dict)))
 
 
 class PickleRefused(ValueError):
@@ -64,17 +99,18 @@ class _Mark:
     """Where the parts of a tuple, list or mapping begin."""
 
 
-def described(raw: bytes, calls: Container[str]) -> Any:
-    """What a pickle describes: texts, numbers, tuples, lists and mappings, with Name, Persistent and Call among them.
+def described(raw: bytes, calls: Container[str], records: Container[str] = ()) -> Any:
+    """What a pickle describes: texts, numbers, tuples, lists and mappings, with the classes above among them.
 
     Args:
         raw: the pickle.
         calls: the names that may be called.
+        records: the classes that there may be objects of.
 
     Raises:
         PickleRefused: it is no pickle, or asks for something else.
     """
-    machine = _Machine(raw, calls)
+    machine = _Machine(raw, calls, records)
     try:
         while machine.step():
             pass
@@ -90,10 +126,10 @@ def described(raw: bytes, calls: Container[str]) -> Any:
 class _Machine:
     """The stack and the memo of one pickle."""
 
-    def __init__(self, raw: bytes, calls: Container[str]) -> None:
+    def __init__(self, raw: bytes, calls: Container[str], records: Container[str]) -> None:
         self.stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        self._raw, self._at, self._calls = raw, 0, calls
+        self._raw, self._at, self._calls, self._records = raw, 0, calls, records
 
     def step(self) -> bool:
         """Carry out one opcode: False for the last."""
@@ -182,13 +218,26 @@ class _Machine:
             self.stack.append({})
         elif called.text in self._calls:
             self.stack.append(Call(called.text, arguments))
+        elif called.text in GETATTR and (name := _inner(arguments)) in self._records:
+            self.stack.append(Name(name))
         else:
             raise PickleRefused(f"it asks to call {called.text[:120]!r}")
 
+    def record(self) -> None:
+        """An object, of which only the class's name and the arguments are kept."""
+        arguments, made = self.pop(), self.pop()
+        if not isinstance(made, Name) or not isinstance(arguments, tuple):
+            raise PickleRefused("broken: an object of something that is no name")
+        if made.text not in self._records:
+            raise PickleRefused(f"it asks to make {made.text[:120]!r}")
+        self.stack.append(Record(made.text, arguments))
+
     def build(self) -> None:
-        """State that torch lays beside a mapping (`_metadata`) is passed over; on anything else it is refused."""
+        """The state of a record is kept; what torch lays beside a mapping (`_metadata`) is passed over."""
         state, target = self.pop(), self.stack[-1]
-        if not isinstance(target, dict) or not isinstance(state, dict):
+        if isinstance(target, Record) and target.state is None:
+            target.state = state
+        elif not isinstance(target, dict) or not isinstance(state, dict):
             raise PickleRefused("it sets the state of something that is no mapping")
 
     def set_items(self, pairs: list[Any]) -> None:
@@ -197,7 +246,7 @@ class _Machine:
         if not isinstance(target, dict) or len(pairs) % 2:
             raise PickleRefused("broken: entries of something that is no mapping")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
-            if not isinstance(key, str | int):  # the hash of nested tuples can take forever
+            if not isinstance(key, str | int | Record):  # the hash of nested tuples can take forever
                 raise PickleRefused("a key that is neither text nor number")
             target[key] = value
 
@@ -213,6 +262,13 @@ class _Machine:
         self.stack.append(tuple([self.pop() for _ in range(count)][::-1]))
 
 
+def _inner(arguments: tuple[Any, ...]) -> str:
+    """The name of something inside of something else that has a name; "" for anything else."""
+    if len(arguments) == 2 and isinstance(arguments[0], Name) and isinstance(arguments[1], str):
+        return f"{arguments[0].text}.{arguments[1]}"
+    return ""
+
+
 ACTS: dict[bytes, Callable[[_Machine], Any]] = {
     b"(": lambda m: m.stack.append(_Mark()),
     b"}": lambda m: m.stack.append({}),
@@ -223,6 +279,7 @@ ACTS: dict[bytes, Callable[[_Machine], Any]] = {
     b"\x8a": _Machine.long,
     b"Q": lambda m: m.stack.append(Persistent(m.pop())),
     b"R": _Machine.reduce,
+    b"\x81": _Machine.record,
     b"b": _Machine.build,
     b"s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
     b"u": lambda m: m.set_items(m.since_mark()),

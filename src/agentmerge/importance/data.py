@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORM = '{"prompt": "text, or a list of chat messages", "response": "text"}'
+PROMPTS = '{"prompt": "text, or a list of chat messages", "skill": "name", "response": "text"}'
+"""Where only the prompt must be there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,19 @@ class Example:
     prompt: str | tuple[dict[str, Any], ...]
     """Plain text, or chat messages, each with a "role"."""
     response: str
+    """"" where the file has none and need not have one."""
     line: int
     """Of its file, from 1 on."""
+    skill: str = ""
+    """What it asks for; "" where nothing is said."""
 
 
-def read_examples(path: Path) -> Iterator[Example]:
+def read_examples(path: Path, *, answered: bool = True) -> Iterator[Example]:
     """The examples of a JSON lines file in their order, read as they are asked for; empty lines are passed over.
+
+    Args:
+        path: of the file.
+        answered: whether every line must have a response.
 
     Raises:
         SourceError: the file can't be read, or a line is no example; the message names file and line.
@@ -37,7 +46,7 @@ def read_examples(path: Path) -> Iterator[Example]:
     with _readable(path), path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield parse_example(line, f"{path}:{number}", number)
+                yield parse_example(line, f"{path}:{number}", number, answered=answered)
 
 
 def sha256_of(path: Path) -> str:
@@ -50,25 +59,27 @@ def sha256_of(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def parse_example(text: bytes, where: str, line: int) -> Example:
-    """One line of JSON; fields other than prompt and response are ignored.
+def parse_example(text: bytes, where: str, line: int, *, answered: bool = True) -> Example:
+    """One line of JSON; fields other than prompt, response and skill are ignored.
 
     Args:
         text: UTF-8.
         where: file and line, for messages.
         line: its number.
+        answered: whether it must have a response.
 
     Raises:
         SourceError: it is no JSON object, or a field is missing, empty or of the wrong kind.
     """
-    data = _json(text, where)
+    data, form = _json(text, where), FORM if answered else PROMPTS
     if not isinstance(data, dict):
-        raise SourceError(f"{where}: expected {FORM}, found {_shown(data)}.", where=Where(path=where))
-    missing = [field for field in ("prompt", "response") if field not in data]
+        raise SourceError(f"{where}: expected {form}, found {_shown(data)}.", where=Where(path=where))
+    missing = [field for field in ("prompt", "response")[: 2 if answered else 1] if field not in data]
     if missing:
         lacking = f"{where}: no {' and no '.join(missing)}, found {', '.join(sorted(data)[:8]) or 'nothing'}."
-        raise SourceError(lacking, expected=FORM, where=Where(path=where))
-    return Example(_prompt(data["prompt"], where), _response(data["response"], where), line)
+        raise SourceError(lacking, expected=form, where=Where(path=where))
+    response = _response(data["response"], where) if answered or data.get("response") is not None else ""
+    return Example(_prompt(data["prompt"], where), response, line, _skill(data.get("skill", ""), where))
 
 
 def _json(text: bytes, where: str) -> Any:
@@ -108,6 +119,12 @@ def _response(value: Any, where: str) -> str:
             todo="Remove the line.",
             where=Where(path=where),
         )
+    return value
+
+
+def _skill(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise SourceError(f"{where}: skill is {_shown(value)}", expected="text", where=Where(path=where))
     return value
 
 

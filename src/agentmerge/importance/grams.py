@@ -14,12 +14,11 @@ from agentmerge.alike.grams import SHARED
 from agentmerge.errors import DataError, Note, SourceError, shortened
 from agentmerge.files.layout import INDEX, index_json, plan_layout
 from agentmerge.files.writer import Writer
-from agentmerge.importance.prepare import Options, prepared
+from agentmerge.importance.prepare import Options, measured
 from agentmerge.importance.record import GRAMS, GramFacts, GramRecord
 from agentmerge.importance.run import SHARD_SIZE
 from agentmerge.importance.store import Progress, SumStore
 from agentmerge.methods.layers import LINEAR, is_matrix, matches
-from agentmerge.sources.opening import opened
 from agentmerge.tensors import MERGEABLE, TensorSpec, dtype_name
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class GramOptions(Options):
     """What to measure and how."""
 
     command: ClassVar[str] = "grams"
-    torch: ClassVar[str] = "inputs"
+    torch: ClassVar[str] = "importance.inputs"
     linear: str = ",".join(LINEAR)
     """Globs of the weights that are linear layers, with commas between them; as the methods' own `linear`."""
     stored: Annotated[Literal["float64", "float32"], BeforeValidator(dtype_name)] = "float64"
@@ -77,10 +76,7 @@ def measure_grams(
     Raises:
         MergeError: whatever is wrong with the inputs, the settings or the disk.
     """
-    with opened(None, str(model)) as source:
-        job = _Job(prepared(source, data, out, options, overwrite=overwrite), options)
-        source.identity.restat()
-        return job.run(out, overwrite, watch)
+    return measured(_Job, model, data, out, options, overwrite=overwrite, watch=watch)
 
 
 class _Job:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -22,25 +22,28 @@ from agentmerge.importance.record import DataFacts, ModelFacts, Settings
 from agentmerge.importance.tokens import encode
 from agentmerge.machine import how_to_install
 from agentmerge.sources.beside import has_tokenizer, read_config
+from agentmerge.sources.opening import opened
 from agentmerge.tensors import dtype_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
 
     from agentmerge.importance.tokens import Corpus
+    from agentmerge.progress import Watch
     from agentmerge.sources.source import Source
 
 INSTALL = how_to_install("importance")
 
 
-class Options(Frozen):
-    """What to measure and how."""
+class Asked(Frozen):
+    """What a model is given to read, and what reads it."""
 
-    command: ClassVar[str] = "importance"
+    command: ClassVar[str]
     """Whose options they are."""
-    torch: ClassVar[str] = "fisher"
-    """The file of this room that measures, which imports torch."""
+    torch: ClassVar[str]
+    """The file that measures, which imports torch."""
 
     examples: int = Field(default=256, ge=1)
     """How many: the first of the file that fit."""
@@ -52,8 +55,6 @@ class Options(Frozen):
     """auto, cpu or cuda."""
     dtype: Annotated[str, BeforeValidator(dtype_name)] = "auto"
     """Of weights and gradients: bfloat16, float32 or float64; auto is bfloat16 on cuda, float32 elsewhere."""
-    every: float = Field(default=10.0, ge=0)
-    """Minutes of work between two saves, to resume from; changes no byte of the result."""
 
     @classmethod
     def of(cls, **values: Any) -> Self:
@@ -66,6 +67,20 @@ class Options(Frozen):
             return cls(**values)
         except ValidationError as error:
             raise RecipeError(*problems_of(error, f"{cls.command}: ", {})) from None
+
+
+class Options(Asked):
+    """What to measure and how."""
+
+    command: ClassVar[str] = "importance"
+    torch: ClassVar[str] = "importance.fisher"
+
+    every: float = Field(default=10.0, ge=0)
+    """Minutes of work between two saves, to resume from; changes no byte of the result."""
+
+
+Given = TypeVar("Given", bound=Options)
+R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -110,6 +125,30 @@ class Prepared:
         return notes
 
 
+class Job(Protocol[R_co]):
+    """One measurement with everything it depends on."""
+
+    def run(self, out: Path, overwrite: bool, watch: Watch | None) -> R_co:
+        """Resume or begin, and finish."""
+
+
+def measured(
+    job: Callable[[Prepared, Given], Job[R_co]],
+    model: str | Path,
+    data: Path,
+    out: Path,
+    options: Given,
+    *,
+    overwrite: bool,
+    watch: Watch | None,
+) -> R_co:
+    """Open a model, make a job of it and run it; see `measure` and `measure_grams`, which say what each argument is."""
+    with opened(None, str(model)) as source:
+        made = job(prepared(source, data, out, options, overwrite=overwrite), options)
+        source.identity.restat()
+        return made.run(out, overwrite, watch)
+
+
 def prepared(source: Source, data: Path, out: Path, options: Options, *, overwrite: bool) -> Prepared:
     """Check everything that can be told before the model is loaded, and encode the examples.
 
@@ -123,12 +162,13 @@ def prepared(source: Source, data: Path, out: Path, options: Options, *, overwri
     Raises:
         MergeError: whatever is wrong with the inputs or the settings, or torch is not installed.
     """
-    _check(source, data, out, overwrite)
+    check_model(source)
+    _check_out(source, data, out, overwrite)
     examples = read_examples(data)
     first = list(islice(examples, options.examples))  # before torch is imported: a bad line is told at once
     torch = torch_file(options)
-    settings = _settings(options, torch)
-    _check_tokenizer(source)
+    settings = settings_of(options, torch)
+    check_tokenizer(source.folder.path)
     corpus = encode(
         chain(first, examples),
         torch.load_tokenizer(source.folder.path),
@@ -141,8 +181,8 @@ def prepared(source: Source, data: Path, out: Path, options: Options, *, overwri
     return Prepared(source, torch, settings, corpus, model, _data_facts(data, options, corpus))
 
 
-def _check(source: Source, data: Path, out: Path, overwrite: bool) -> None:
-    """What can be told before anything is loaded."""
+def check_model(source: Source) -> None:
+    """Raise SourceError where transformers can't load a source, as far as it can be told before."""
     config, where = read_config(source.folder.path), Where(source=source.text)
     if not config:
         lacking, expected = f"{source.folder.path}: no config.json", "a model that transformers can load"
@@ -152,6 +192,9 @@ def _check(source: Source, data: Path, out: Path, overwrite: bool) -> None:
         raise SourceError(f"{source.text}: is quantised", expected=expected, where=where)
     if not source.folder.whole:
         raise SourceError(f"{source.text}: is one file", expected="the model's folder", where=where)
+
+
+def _check_out(source: Source, data: Path, out: Path, overwrite: bool) -> None:
     read, place = Protected(), Destination(out)
     read.add_folder(source.folder.path, "the model")
     read.add_file(data, "the rollouts")
@@ -159,18 +202,17 @@ def _check(source: Source, data: Path, out: Path, overwrite: bool) -> None:
     Staging(out, overwrite=overwrite)
 
 
-def _check_tokenizer(source: Source) -> None:
+def check_tokenizer(folder: Path) -> None:
     """Raise SourceError where there is none: transformers would make an empty one, of which no text has a token."""
-    folder = source.folder.path
     if not has_tokenizer(folder):
         todo = "Copy the tokenizer's files of its base there."
         raise SourceError(f"{folder}: the folder has no tokenizer", todo=todo, where=Where(path=str(folder)))
 
 
-def torch_file(options: Options) -> ModuleType:
+def torch_file(options: Asked) -> ModuleType:
     """The file that measures, imported only now, as it imports torch."""
     try:
-        return import_module(f"agentmerge.importance.{options.torch}")
+        return import_module(f"agentmerge.{options.torch}")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in {"torch", "transformers"}:
             raise
@@ -178,7 +220,12 @@ def torch_file(options: Options) -> ModuleType:
         raise MergeError(f"{needs}: {INSTALL}") from None
 
 
-def _settings(options: Options, torch: ModuleType) -> Settings:
+def settings_of(options: Asked, torch: ModuleType) -> Settings:
+    """Where and in which dtype is computed.
+
+    Raises:
+        RecipeError: an unknown word, or cuda where there is none.
+    """
     for name, value, known in (("device", options.device, torch.DEVICES), ("dtype", options.dtype, torch.DTYPES)):
         if value not in {"auto", *known}:
             hint = did_you_mean(value, {"auto", *known}).strip()

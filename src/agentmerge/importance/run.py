@@ -11,10 +11,9 @@ from agentmerge.errors import DataError, Note
 from agentmerge.files.layout import INDEX, Layout, index_json, plan_layout
 from agentmerge.files.writer import Writer
 from agentmerge.importance.names import match
-from agentmerge.importance.prepare import prepared
+from agentmerge.importance.prepare import measured
 from agentmerge.importance.record import RECORD, ImportanceRecord, TensorFacts
 from agentmerge.importance.store import Progress, SumStore, write_means
-from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,10 +47,7 @@ def measure(
     Raises:
         MergeError: whatever is wrong with the inputs, the settings or the disk.
     """
-    with opened(None, str(model)) as source:
-        job = _Job(prepared(source, data, out, options, overwrite=overwrite), options)
-        source.identity.restat()
-        return job.run(out, overwrite, watch)
+    return measured(_Job, model, data, out, options, overwrite=overwrite, watch=watch)
 
 
 class _Job:

@@ -116,6 +116,14 @@ def encode_one(example: Example, tokenizer: Tokenizer, where: str, max_length: i
     return TokenSequence(_cut(prompt, room, tokenizer.bos_token_id), response, example.line, len(prompt) > room)
 
 
+def encode_prompt(example: Example, tokenizer: Tokenizer, where: str, room: int, chat: bool) -> TokenSequence:
+    """The prompt of an example, its last `room` tokens, without a response."""
+    prompt = _prompt_ids(example, tokenizer, where, chat)
+    if not prompt:
+        raise SourceError(f"{where}: the prompt has no token", todo="Remove the line.", where=Where(path=where))
+    return TokenSequence(_cut(prompt, room, tokenizer.bos_token_id), (), example.line, len(prompt) > room)
+
+
 def _cut(prompt: tuple[int, ...], room: int, bos: int | None) -> tuple[int, ...]:
     """The last `room` tokens, after the token for the beginning of text where the prompt has one."""
     if len(prompt) <= room:

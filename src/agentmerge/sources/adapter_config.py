@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -147,8 +148,9 @@ def _patterns(found: Mapping[str, Any], key: str, path: Path) -> Iterable[tuple[
         raise wrong(path, f"{key} is {abbreviated(patterns)}", "modules with numbers")
     for pattern in patterns:
         try:
-            re.compile(rf"(?:.*\.)?(?:{pattern})$")
-        except (re.error, RecursionError, OverflowError):
+            with warnings.catch_warnings(action="error", category=FutureWarning):  # sets that later Pythons read anew
+                re.compile(rf"(?:.*\.)?(?:{pattern})$")
+        except (re.error, RecursionError, OverflowError, FutureWarning):
             raise wrong(path, f"{key} has {abbreviated(pattern)}", "a module or a regular expression") from None
         stars = len(re.findall(r"(?<!\()[*+?}]", pattern))
         if len(pattern) > LONGEST or stars > MOST_STARS or re.search(r"\)[*+?{]|[*+?}][*+{]", pattern):

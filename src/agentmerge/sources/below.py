@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agentmerge.sources.trainers import UNLORA, Unfinished, adapters_of, unfinished
+from agentmerge.sources.trainers import UNLORA, Unfinished, adapters_of, parts_at, unfinished
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,9 +35,9 @@ def checkpoints_below(folder: Path) -> list[Path]:
 
 
 def _may_be_given(folder: Path) -> bool:
-    """Whether a folder has whole weights in safetensors, or an adapter that can be read."""
+    """Whether a folder has whole weights in safetensors, or an adapter or a trainer's parts that can be read."""
     names = _names(folder)
-    if {"adapter_config.json", "adapter_model.safetensors"} <= set(names):
+    if {"adapter_config.json", "adapter_model.safetensors"} <= set(names) or parts_at(folder, names) is not None:
         return True
     weights = [name for name in names if name.endswith(".safetensors")]
     return bool(weights) and len(adapters_of(weights)) < len(weights) and not re.match(r"optim", weights[0])

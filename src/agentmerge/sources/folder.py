@@ -20,28 +20,31 @@ from agentmerge.sources.source import NOWHERE, Extents, Identity, SourceFile, St
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from agentmerge.sources.index import Choice
+
+    Reader = Callable[[int, Path], Header]
 
 
 class FolderWeights:
     """The tensors of weight files; every header is read and checked at once, but no data."""
 
-    def __init__(self, text: str, folder: Path, choice: Choice) -> None:
+    def __init__(self, text: str, folder: Path, choice: Choice, reader: Reader | None = None) -> None:
         """Read the headers.
 
         Args:
             text: what the user wrote, for messages.
             folder: where the files lie.
             choice: which of them.
+            reader: of a file's header; by default that of safetensors or of torch.save, by its name.
 
         Raises:
             SourceError: a file is missing or broken, or does not hold what the index says.
         """
         self._text = text
-        headers = {name: _header(folder, name) for name in choice.files}
+        headers = {name: _header(folder, name, reader) for name in choice.files}
         self.identity = Identity(folder, tuple(file for file, _ in headers.values()))
         self.metadata = {key: value for _, header in headers.values() for key, value in header.metadata.items()}
         self._open = OpenFiles(self._reopen)
@@ -144,14 +147,15 @@ class _Place:
     spec: TensorSpec
 
 
-def _header(folder: Path, name: str) -> tuple[SourceFile, Header]:
+def _header(folder: Path, name: str, reader: Reader | None) -> tuple[SourceFile, Header]:
     path = folder / name
     if leads_nowhere(path):
         raise dangling(path)
     with source_errors(str(path)):
         fd = open_to_read(path)
         try:
-            header = (torch_header if name.endswith(SUFFIXES) else header_of)(fd, path)
+            usual = torch_header if name.endswith(SUFFIXES) else header_of
+            header = (reader or usual)(fd, path)
             state = os.fstat(fd)
         finally:
             os.close(fd)

@@ -13,7 +13,7 @@ from agentmerge.files.documents import abbreviated, dangling, leads_nowhere, str
 from agentmerge.files.header import LIMIT
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import AGAIN, source_errors
-from agentmerge.sources.trainers import UNLORA, adapters_of, unfinished
+from agentmerge.sources.trainers import UNLORA, adapters_of, parts_among, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,6 +65,8 @@ def choose(folder: Path, names: Sequence[str]) -> Choice:
     torch = [name for name in names if fnmatchcase(name, "pytorch_model*.bin")]
     notes = [f"{folder}: not part of the checkpoint, ignored: {shortened(stray)}"] if stray else []
     notes += [f"{folder}: also has PyTorch files, ignored: {shortened(torch)}"] if torch else []
+    if parts := parts_among(names):
+        notes.append(f"{folder}: also has the parts that a trainer left, ignored: {shortened(parts)}")
     if adapters:
         notes.append(
             f"{folder}: also has a LoRA adapter, ignored: {shortened(adapters)}; if the training is in it, merge it "

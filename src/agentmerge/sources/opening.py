@@ -20,10 +20,11 @@ from agentmerge.sources.below import checkpoints_below, trained_parts_below
 from agentmerge.sources.delta_opening import delta_files, open_deltas
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import cached_snapshot, hub_id, local_path
-from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
+from agentmerge.sources.index import TORCH_INDEX, TORCH_SINGLE, Choice, choose, choose_torch
 from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.strided import in_rows
-from agentmerge.sources.trainers import Unfinished, adapters_of, unfinished
+from agentmerge.sources.trained_opening import open_trained
+from agentmerge.sources.trainers import Unfinished, adapters_of, parts_at, unfinished
 from agentmerge.sources.unread import Unread
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Request:
     base: Source | None
     """What an agent's changes are to be added to, for formats that hold nothing else."""
     materialize: Materialize = "base_dtype"
-    """How that sum is read."""
+    """How that sum, or what a trainer keeps in a wider dtype, is read."""
     snapshot: Snapshot | None = None
     """Of the hub."""
 
@@ -89,7 +90,8 @@ def opened(
         role: who it is in a merge; None for none.
         text: what the user wrote: a folder, or a file.
         base: given to an agent that holds nothing but its changes.
-        materialize: how what an adapter makes of the base is read: in the base's dtype, or exact.
+        materialize: how what an adapter makes of the base, or a trainer keeps in a wider dtype, is read: in the base's
+            dtype, or exact.
         snapshot: what lies here of a model on the hub; None where `text` is a path.
 
     Raises:
@@ -188,6 +190,12 @@ def _open_deltas(request: Request) -> AbstractContextManager[Source]:
     return open_deltas(request.role, request.text, folder, request.names, _deltas(request), request.base)
 
 
+def _open_trained(request: Request) -> AbstractContextManager[Source]:
+    folder = _trained(request)
+    assert folder is not None
+    return open_trained(request.role, request.text, folder, request.base, request.materialize)
+
+
 def _refuse_parts(request: Request) -> NoReturn:
     parts = _parts(request)
     assert parts is not None
@@ -242,6 +250,12 @@ def _deltas(request: Request) -> list[str]:
     return delta_files(request.path, [name for name in request.weights if not (sharded and SHARD.search(name))])
 
 
+def _trained(request: Request) -> Path | None:
+    """Where the parts lie that a trainer left, and no whole weights beside them."""
+    whole = {INDEX, TORCH_INDEX, TORCH_SINGLE, *request.weights}
+    return None if request.names is None or whole & {*request.names} else parts_at(request.path, request.names)
+
+
 def _parts(request: Request) -> Unfinished | None:
     """What a trainer left that is no checkpoint yet; None where there are whole weights, or nothing of the kind."""
     if request.names is None:
@@ -255,6 +269,7 @@ OPENERS = (
     Opener(lambda request: not request.exists and hub_id(request.text) is not None, _refuse_hub_id),
     Opener(lambda request: not request.exists, _refuse_nothing),
     Opener(_is_adapter, _open_adapter),
+    Opener(lambda request: _trained(request) is not None, _open_trained),
     Opener(lambda request: _parts(request) is not None, _refuse_parts),
     Opener(lambda request: bool(_deltas(request)), _open_deltas),
     Opener(lambda request: request.names is None, _open_file),

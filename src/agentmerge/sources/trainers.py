@@ -1,6 +1,6 @@
-"""What trainers write while they train: parts that only their own converters put together, and adapters.
+"""What trainers write while they train, by the names of its files: parts of a model, and adapters.
 
-Reading them here is the work of openers that may come; until then each is refused with its cause and its converter,
+Some parts are read as they are (`trained_opening.py`); the others are refused with their cause and their converter,
 never with an advice under which the training would be lost.
 """
 
@@ -25,6 +25,10 @@ UNLORA = (
     "save_pretrained, and give the folder that this writes."
 )
 VERL = re.compile(r"^model_world_size_(?P<world>\d+)_rank_(?P<rank>\d+)\.pt$")
+BELOW = re.compile(r"actor$|pytorch_model_fsdp_\d+$")
+"""A folder of parts below the one that a trainer calls its checkpoint: verl's, Accelerate's."""
+MEGATRON = re.compile(r"common\.pt$|metadata\.json$")
+"""What lies beside the .distcp files that only Megatron can read."""
 RANKS = re.compile(
     r"(?:^|[._-])(?:rank[-_]?\d+|(?:tp|pp|ep|dp|mp)_?(?:rank)?[-_]?\d+|shard[-_]?\d+[-_]of[-_]?\d+[-_]?tp)(?=[._-]|$)"
 )
@@ -45,6 +49,29 @@ def adapters_of(names: Iterable[str]) -> list[str]:
     return [name for name in names if ADAPTERS.match(name)]
 
 
+def parts_at(folder: Path, names: Iterable[str]) -> Path | None:
+    """Where the parts of a model lie that are read as they are: in this folder, or in the one below it; None nowhere.
+
+    Args:
+        folder: where.
+        names: of everything in it.
+    """
+    names = list(names)
+    if _readable(names):
+        return folder
+    below = [folder / name for name in names if BELOW.match(name) and _readable(_listed(folder / name))]
+    return below[0] if len(below) == 1 else None
+
+
+def parts_among(names: Iterable[str]) -> list[str]:
+    """The files that hold the parts of a model which are read as they are."""
+    return [name for name in names if VERL.match(name) or name.endswith(".distcp")]
+
+
+def _readable(names: list[str]) -> bool:
+    return bool(parts_among(names)) and not any(MEGATRON.match(name) for name in names)
+
+
 def unfinished(folder: Path, names: Iterable[str]) -> Unfinished | None:
     """The state of a trainer that a folder holds; None where it is of no kind that is known here.
 
@@ -63,13 +90,10 @@ def _verl(folder: Path, names: list[str]) -> Unfinished | None:
     parts = [found for name in names if (found := VERL.match(name))]
     if not parts:
         return None
-    world, there = int(parts[0]["world"]), {int(part["rank"]) for part in parts}
-    lacking = [str(rank) for rank in range(world) if rank not in there]
-    first = f"Ranks {shortened(lacking)} of {world} are not there: copy them from the other machines first. "
-    command = f"python -m verl.model_merger merge --backend fsdp --local_dir {folder} --target_dir DIR"
     return Unfinished(
-        f"parts of a model that FSDP divided among {world} processes (verl): {shortened(p[0] for p in parts)}",
-        f"{first if lacking else ''}Put them together with `{command}`, and give DIR.",
+        f"parts of a model that FSDP divided among {int(parts[0]['world'])} processes (verl): "
+        f"{shortened(p[0] for p in parts)}",
+        f"Give the folder, which is read as a whole: {folder}",
     )
 
 
@@ -98,14 +122,9 @@ def _distributed(folder: Path, names: list[str]) -> Unfinished | None:
         return None
     where = folder if parts else folder / below[0]
     found = f"a distributed checkpoint of torch: {shortened(parts or [f'{name}/*.distcp' for name in below])}"
-    if any(name in ("common.pt", "metadata.json") for name in names) or _any(where, r"common\.pt$|metadata\.json$"):
+    if any(MEGATRON.match(name) for name in names) or _any(where, MEGATRON.pattern):
         return Unfinished(found + ", as Megatron writes it", _megatron_todo(where))
-    return Unfinished(
-        found,
-        f"Accelerate writes safetensors of it: `accelerate merge-weights {where} DIR`; give DIR, with the config and "
-        "tokenizer of the model. Where another trainer wrote it, `python -m torch.distributed.checkpoint.format_utils "
-        f"dcp_to_torch {where} FILE.pt` gives one state dict: load that into the model, then save_pretrained(DIR).",
-    )
+    return Unfinished(found, f"Give the folder, which is read as a whole: {where}")
 
 
 def _megatron(folder: Path, names: list[str]) -> Unfinished | None:
@@ -120,10 +139,12 @@ def _megatron(folder: Path, names: list[str]) -> Unfinished | None:
 
 
 def _megatron_todo(folder: Path) -> str:
+    actor = folder.parent if folder.name == "dist_ckpt" else folder  # where verl puts it
     return (
         "Export it with the converter of what trained it: Megatron Bridge's `python "
         f"examples/conversion/convert_checkpoints.py export --hf-model MODEL --megatron-path {folder} --hf-path DIR`, "
-        "or verl's `python -m verl.model_merger merge --backend megatron --local_dir ACTOR --target_dir DIR`; give DIR."
+        f"or verl's `python -m verl.model_merger merge --backend megatron --local_dir {actor} --target_dir DIR`; give "
+        "DIR."
     )
 
 
@@ -152,7 +173,11 @@ def _meta(folder: Path, names: list[str]) -> Unfinished | None:
 
 def _any(folder: Path, pattern: str) -> bool:
     """Whether a folder holds a name of this pattern."""
+    return any(re.match(pattern, name) for name in _listed(folder))
+
+
+def _listed(folder: Path) -> list[str]:
     try:
-        return folder.is_dir() and any(re.match(pattern, path.name) for path in folder.iterdir())
+        return [path.name for path in folder.iterdir()] if folder.is_dir() else []
     except OSError:
-        return False
+        return []
