@@ -7,6 +7,8 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads spin: on small matrices they cost 20 times as much
 
+os.environ["HF_HUB_OFFLINE"] = "1"  # a test that mistypes a path must not ask the hub for it
+
 import pytest
 
 from agentmerge import kernels

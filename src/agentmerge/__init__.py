@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agentmerge._version import __version__
 
 if TYPE_CHECKING:
-    from agentmerge.api import check, merge, probe, sweep, sweep_all
+    from agentmerge.api import check, merge, probe, push, sweep, sweep_all
     from agentmerge.deltas.apply import apply
     from agentmerge.deltas.join import join
     from agentmerge.deltas.pack import pack
@@ -27,6 +27,7 @@ _HOMES = {
     "merge": "api",
     "pack": "deltas.pack",
     "probe": "api",
+    "push": "api",
     "sweep": "api",
     "sweep_all": "api",
     "ApplyRecord": "deltas.record",
@@ -58,6 +59,7 @@ __all__ = [
     "merge",
     "pack",
     "probe",
+    "push",
     "register",
     "sweep",
     "sweep_all",

@@ -11,12 +11,14 @@ from agentmerge.engine import preflight
 from agentmerge.engine.merge import merge_all, probe_one
 from agentmerge.engine.passes import nothing, of_a_report
 from agentmerge.errors import RecipeError
+from agentmerge.hub.push import push as push_folder
 from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
     from agentmerge.engine.passes import Questions
     from agentmerge.engine.preflight import CheckRecord
     from agentmerge.engine.runner import Runner
+    from agentmerge.hub.push import PushRecord
     from agentmerge.progress import Watch
     from agentmerge.record import MergeRecord, ProbeRecord
 
@@ -163,6 +165,21 @@ def check(
         RecipeError: the recipe itself is wrong.
     """
     return preflight.check(as_recipe(recipe), None if out is None else Path(out), overwrite=overwrite)
+
+
+def push(folder: str | Path, repository: str, *, public: bool = False, bars: bool = False) -> PushRecord:
+    """Put a merge on the Hugging Face hub, once its weights, record and model card have been checked.
+
+    Args:
+        folder: that `merge` wrote.
+        repository: OWNER/NAME on the hub; made when it is not there, private unless `public`.
+        public: everybody sees a repository that is made; one that is there stays as it is.
+        bars: huggingface_hub shows its progress on stderr.
+
+    Raises:
+        MergeError: whatever the user can mend; a folder that does not pass the check leaves the hub as it is.
+    """
+    return push_folder(Path(folder), repository, public=public, bars=bars)
 
 
 def _beside(full: bool) -> Questions:

@@ -45,7 +45,7 @@ class AgentSource(Settings):
     """Where an agent is, and its weight."""
 
     source: PathText = Field(min_length=1)
-    """A folder, or a single file of weights."""
+    """A folder, a single file of weights, or OWNER/MODEL[@REVISION] on the hub."""
     weight: float = 1.0
     """Its coefficient."""
     materialize: Literal["base_dtype", "exact"] = "base_dtype"
@@ -111,7 +111,7 @@ class Recipe(Settings):
     """Everything a merge depends on; `Recipe.load(path)` reads YAML, `Recipe.parse(mapping)` plain data."""
 
     base: PathText = Field(min_length=1)
-    """The agents' common ancestor: a folder, or a single .safetensors file."""
+    """The agents' common ancestor: a folder, a single file of weights, or OWNER/MODEL[@REVISION] on the hub."""
     onto: PathText | None = None
     """Another checkpoint of the base's names and shapes, to which what the merge changes of the base is added."""
     agents: dict[AgentName, AgentSource] = Field(min_length=1)

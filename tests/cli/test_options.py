@@ -18,7 +18,7 @@ from agentmerge.errors import RecipeError
 from agentmerge.recipe import SECTIONS, Recipe
 
 OWN = {
-    "merge": {"out", "patch", "undo", "dry_run", "sweep", "report", "overwrite", "json", "quiet"},
+    "merge": {"out", "patch", "undo", "dry_run", "sweep", "report", "push", "public", "overwrite", "json", "quiet"},
     "probe": {"json", "full", "html", "figures", "quiet"},
     "check": {"json"},
 }

@@ -11,7 +11,8 @@ import pytest
 from agentmerge import Recipe
 from agentmerge.engine import estimate
 from agentmerge.engine.estimate import blocks
-from agentmerge.engine.preflight import check_output, planned
+from agentmerge.engine.preflight import planned
+from agentmerge.engine.reads import check_output
 from agentmerge.errors import OutputError, SourceError
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.tensors import LEAF

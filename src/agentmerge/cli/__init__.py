@@ -14,6 +14,7 @@ COMMANDS = {
     "merge": "Merge agents into one checkpoint.",
     "probe": "See what the agents changed, without writing a model.",
     "check": "Say whether the sources fit together, without reading their weights.",
+    "push": "Put a merge on the Hugging Face hub.",
     "inspect": "Read back what a merge did.",
     "methods": "List the merging methods, or explain one.",
     "schema": "Print a JSON Schema, for editors and for checks.",

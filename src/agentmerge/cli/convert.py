@@ -38,7 +38,15 @@ def convert(
         raise
     tell_warnings(conversion.warnings, quiet)
     if conversion.downloads and not quiet:
-        typer.echo("\n".join(("Fetch the sources into the folder where you merge:", *conversion.downloads)), err=True)
+        typer.echo(
+            "\n".join(
+                (
+                    "A merge fetches its sources from the hub. To have them in folders of their own, where you merge:",
+                    *conversion.downloads,
+                )
+            ),
+            err=True,
+        )
     if out is not None:
         replace_file(out, conversion.yaml().encode(), new=True)
     if json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +11,14 @@ import typer
 import agentmerge
 from agentmerge.api import swept
 from agentmerge.cli.console import Bar, resumable, say, tell_warnings
-from agentmerge.cli.options import Json, Overwrite, Quiet, takes_recipe
+from agentmerge.cli.options import Json, Overwrite, Public, Quiet, takes_recipe
 from agentmerge.cli.patches import Patches
 from agentmerge.cli.process import printing
 from agentmerge.cli.recipes import parse_sweeps
 from agentmerge.cli.reports import write_reports
 from agentmerge.cli.sweeps import sweep_facts, sweep_plan_facts, sweep_plan_summary, sweep_summary
 from agentmerge.cli.tables import merge_summary, plan_facts, plan_summary
+from agentmerge.errors import MergeError, RecipeError
 from agentmerge.recipe import Recipe
 
 
@@ -50,6 +52,13 @@ def merge(
     report: Annotated[
         bool, typer.Option("--report", help="Write report.html into OUT: what the agents changed, what was kept.")
     ] = False,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME", help="Then put it on the Hugging Face hub, as `push` does.", show_default=False
+        ),
+    ] = None,
+    public: Public = False,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -59,6 +68,8 @@ def merge(
     A killed merge resumes when the same command is run again.
     """
     fields = parse_sweeps(sweep or ())
+    if push is not None:
+        _check_push(push, swept=bool(fields), stays=out is not None, dry_run=dry_run)
     patches = Patches.of(recipe, out, patch, undo, several=bool(fields), overwrite=overwrite)
     out = patches.folder
     if dry_run:
@@ -82,6 +93,35 @@ def merge(
             say(records[""] if json else merge_summary(records[""], patches.place), as_json=json, quiet=quiet)
             for line in patches.summary(packed):
                 say(line, quiet=quiet)
+    if push is not None:
+        _push(patches.folder, push, public=public, quiet=quiet or json)
+
+
+def _check_push(repository: str, *, swept: bool, stays: bool, dry_run: bool) -> None:
+    """Raise what can be told of a push before hours of merging."""
+    from agentmerge.hub.push import check_name, logged_in  # not for `merge --help`
+
+    if swept:
+        raise RecipeError(
+            "--push: a sweep makes several merges", todo="Push the one that you choose: `agentmerge push`."
+        )
+    if not stays:
+        raise RecipeError("--push: there is no --out, so that no folder stays", todo="Give --out DIR, too.")
+    check_name(repository)
+    if not dry_run:
+        logged_in(repository)
+
+
+def _push(out: Path, repository: str, *, public: bool, quiet: bool) -> None:
+    from agentmerge.cli.push import push_summary
+
+    try:
+        record = agentmerge.push(out, repository, public=public, bars=sys.stderr.isatty() and not quiet)
+    except MergeError as error:
+        error.add_note(f"the merge itself is complete in {out}; to push it: agentmerge push {out} {repository}")
+        raise
+    tell_warnings(record.warnings, quiet)
+    say(push_summary(record), quiet=quiet)
 
 
 def _say_plans(
@@ -90,11 +130,12 @@ def _say_plans(
     """What would be done."""
     from agentmerge.engine.decisions import varied  # not for `merge --help`
     from agentmerge.engine.merge import finished
-    from agentmerge.engine.preflight import check_output, planned
+    from agentmerge.engine.preflight import planned_from_afar
+    from agentmerge.engine.reads import check_output
 
     recipes = swept(recipe, fields)
     first, *others = recipes.values()
-    with planned(first) as plan:
+    with planned_from_afar(first) as plan:
         plans = dict(zip(recipes, [plan, *(varied(plan, other) for other in others)], strict=True))
         for name, one in plans.items():
             if not (others and finished(out / name, one)):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace OUT once the new one is whole.")]
+Public = Annotated[bool, typer.Option("--public", help="Let everybody see a repository that is made.")]
 
 SHORTHANDS: dict[str, Any] = {
     "recipe": Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import agentmerge
 from agentmerge.cli.pack import summary
 from agentmerge.deltas.file import check_free
-from agentmerge.engine.preflight import named_in
+from agentmerge.engine.reads import named_in
 from agentmerge.errors import RecipeError, Where
 
 if TYPE_CHECKING:

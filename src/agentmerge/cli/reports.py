@@ -23,7 +23,7 @@ def check_places(*files: Path | None, recipe: Recipe, figures: Path | None = Non
         figures: a folder for files; None for none.
         data: a file that is read beside the recipe; None for none.
     """
-    from agentmerge.engine.preflight import named_in  # not for the help
+    from agentmerge.engine.reads import named_in  # not for the help
 
     read = named_in(recipe)
     if data is not None and data.exists():

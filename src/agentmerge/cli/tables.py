@@ -91,7 +91,7 @@ def record_tables(record: MergeRecord) -> list[Any]:
     """Everything a record holds, for people."""
     sources = Table("Sources", [Column("name", "name"), Column("bytes"), Column("source", "text")])
     for name, source in record.sources.items():
-        sources.add(name, f"{sum(file['size'] for file in source['files']):,}", source["source"])
+        sources.add(name, f"{sum(file['size'] for file in source['files']):,}", _source_words(source))
     output, copied = record.output, record.tensors.copied
     lines = [
         f"Method {method_words(record.recipe['method'])}",
@@ -106,6 +106,11 @@ def record_tables(record: MergeRecord) -> list[Any]:
     return [sources, overlap_table(record.survey), rounding_table(record.rounding), *kept, "\n".join(lines)]
 
 
+def _source_words(source: Mapping[str, Any]) -> str:
+    """What the user wrote, and the commit on the hub that it was."""
+    return f"{source['source']} (commit {source['commit'][:12]})" if "commit" in source else str(source["source"])
+
+
 def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
     """What a merge would do, from headers alone, as plain data; sizes in bytes, elements of the merged tensors."""
     return {
@@ -118,6 +123,7 @@ def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
         "method": plan.recipe.method.model_dump(mode="json"),
         "tensors": {"merged": len(plan.merged), "copied": sum(job.method is None for job in plan.jobs)},
         "elements": plan.elements,
+        "fetch_bytes": estimate.fetch_bytes(plan),
         "read_bytes": estimate.input_bytes(plan),
         "write_bytes": estimate.output_bytes(plan),
         "draft_bytes": sum(slot.nbytes for slot in estimate.drafts_of([plan]).values()),
@@ -141,6 +147,7 @@ def plan_summary(plan: Plan, out: Path) -> str:
         *(f"agent   {name} = {a['source']} (weight {a['weight']:g})" for name, a in facts["agents"].items()),
         f"method  {method_words(facts['method'])}",
         f"tensors {tensors['merged']} merged ({facts['elements']:,} elements), {tensors['copied']} copied{tied}",
+        *([f"fetch   {format_size(facts['fetch_bytes'])} from the hub first"] if facts["fetch_bytes"] else []),
         f"read    {format_size(facts['read_bytes'])} per pass",
         f"write   {write} in {_count(shards, 'file')} to {out}",
         f"disk    {_needed(facts)} needed, {format_size(facts['free_bytes'])} free",

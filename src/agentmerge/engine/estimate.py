@@ -191,3 +191,10 @@ def _time(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}".replace(".0 ", " ")
     return f"{seconds:.1f} seconds".replace(".0 ", " ")
+
+
+def fetch_bytes(plan: Plan) -> int:
+    """What a merge fetches from the hub before it reads."""
+    beside = (source for by in plan.beside.values() for source in by.values())
+    sources = (plan.family.base, *plan.family.agents.values(), *beside)
+    return sum(source.snapshot.missing for source in sources if source.snapshot is not None)

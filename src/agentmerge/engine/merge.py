@@ -6,7 +6,8 @@ A probe is its first pass. Knows no method and no runner by name.
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
@@ -16,11 +17,14 @@ from agentmerge.engine.estimate import check_cost, drafts_of, input_bytes
 from agentmerge.engine.local import LocalRunner
 from agentmerge.engine.packed import check_packed
 from agentmerge.engine.passes import Output, fold, last, nothing, probe
-from agentmerge.engine.preflight import check_output, planned, refuse_read
+from agentmerge.engine.preflight import planned
+from agentmerge.engine.reads import check_output, refuse_read
 from agentmerge.engine.records import findings_of_survey, record_of, summary_of
 from agentmerge.engine.saved_survey import adopt_survey, check_fingerprint
 from agentmerge.engine.verdicts import check_agents, check_unchanged, same_everywhere
-from agentmerge.errors import DataError, SourceError, SurveyError
+from agentmerge.errors import DataError, OutputError, SourceError, SurveyError
+from agentmerge.files.destination import Destination
+from agentmerge.files.journal import JOURNAL, work_of
 from agentmerge.files.staging import put_right
 from agentmerge.files.writer import Writer
 from agentmerge.progress import Silent, Watch
@@ -31,7 +35,7 @@ from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.statistic import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from agentmerge.engine.passes import Questions
@@ -72,7 +76,9 @@ def merge_all(
     first, *others = recipes.values()
     methods, moving = [recipe.method for recipe in recipes.values()], first.onto is not None
     loading = kernels_for(methods, full=beside is not nothing, more=("onto",) if moving else ())
-    with Compiling(*loading) as kernels, planned(first) as plan, ExitStack() as opened:
+    pins = {} if overwrite else pins_of(recipes)
+    seen = None if others else partial(_check_out, next(iter(recipes)), overwrite=overwrite)
+    with Compiling(*loading) as kernels, planned(first, watch, pins, seen) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
             refuse_read(one, out)
@@ -162,7 +168,7 @@ def probe_one(
         MergeError: whatever the user can mend.
     """
     watch, started = watch or Silent(), time.time()
-    with Compiling(*kernels_for([], full=beside is not nothing)) as kernels, planned(recipe) as plan:
+    with Compiling(*kernels_for([], full=beside is not nothing)) as kernels, planned(recipe, watch) as plan:
         runner, survey = runner or RUNNERS[recipe.run.runner](), Survey()
         reading = probe(plan, survey, beside)
         kernels.wait(watch)
@@ -202,6 +208,24 @@ def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> d
             writer.abandon()
         raise
     return writers
+
+
+def _check_out(out: Path, plan: Plan, *, overwrite: bool) -> None:
+    """Raise OutputError where a merge can't end in `out`; a swap that was killed is put right first."""
+    refuse_read(plan, out)
+    put_right(out)
+    check_cost(plan)
+    check_output(plan, out, overwrite=overwrite)
+
+
+def pins_of(outs: Iterable[Path]) -> dict[str, str]:
+    """The commits of models on the hub that unfinished merges into these folders began with, by the recipe's texts."""
+    pins: dict[str, str] = {}
+    for out in outs:
+        with suppress(OutputError):  # told later
+            begun = work_of(Destination(out).folder / JOURNAL).get("sources", {})
+            pins |= {source["source"]: source["commit"] for source in begun.values() if "commit" in source}
+    return pins
 
 
 def finished(out: Path, plan: Plan) -> MergeRecord | None:

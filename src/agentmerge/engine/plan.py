@@ -192,9 +192,9 @@ class Plan:
 
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by "base", "onto" and agent names, as JSON data."""
-        found = {n: {"source": s.text, **s.identity.as_json(), **self._beside[n]} for n, s in self._main.items()}
+        found = {n: {**s.told, **self._beside[n]} for n, s in self._main.items()}
         extra = [(f"{name}.{kind}", source) for kind, by in self.beside.items() for name, source in by.items()]
-        return found | {n: {"source": s.text, **s.identity.as_json()} for n, s in extra}
+        return found | {n: s.told for n, s in extra}
 
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""

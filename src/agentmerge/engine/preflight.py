@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agentmerge.alike.chain import BESIDE_ALIKE, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
-from agentmerge.engine.estimate import check_cost, drafts_of
-from agentmerge.errors import BASE, ONTO, MergeError, Note, Problem, RecipeError, Role, SourceError, Where, role_of
-from agentmerge.files.destination import Destination
-from agentmerge.files.protected import Protected
-from agentmerge.files.torch_header import SUFFIXES
-from agentmerge.files.writer import missing_bytes
+from agentmerge.engine.estimate import check_cost
+from agentmerge.engine.reads import check_output, texts_of
+from agentmerge.errors import (
+    BASE,
+    ONTO,
+    MergeError,
+    Note,
+    Problem,
+    RecipeError,
+    Role,
+    SourceError,
+    Where,
+    about,
+    role_of,
+)
 from agentmerge.frozen import Frozen, Record
+from agentmerge.hub.fetch import fetched
+from agentmerge.hub.listing import wanted
+from agentmerge.hub.look import UnseenError, looked_at
+from agentmerge.progress import Silent
 from agentmerge.sidefiles.copied import left_behind, listed
-from agentmerge.sources.beside import is_tokenizer
-from agentmerge.sources.hub import local_path
 from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from agentmerge.alike.family import Family
     from agentmerge.engine.plan import Plan
     from agentmerge.methods.base import Beside
+    from agentmerge.progress import Watch
     from agentmerge.recipe import Recipe
     from agentmerge.sources.adapter import Materialize
+    from agentmerge.sources.hub import Snapshot
     from agentmerge.sources.source import Source
 
 Severity = Literal["error", "warning", "note"]
@@ -85,7 +99,7 @@ def check(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False) -
         Every finding, not only the first.
     """
     with ExitStack() as stack:
-        look = _Look(recipe, stack)
+        look = _Look(recipe, stack, partial(looked_at, stack=stack, pins={}))
         plan = look.plan()
         if plan is not None:
             with look.collecting():
@@ -100,27 +114,60 @@ def check(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False) -
 
 
 @contextmanager
-def planned(recipe: Recipe) -> Iterator[Plan]:
+def planned(
+    recipe: Recipe,
+    watch: Watch | None = None,
+    pins: Mapping[str, str] | None = None,
+    seen: Callable[[Plan], None] | None = None,
+) -> Iterator[Plan]:
     """The plan of a recipe, its sources open for as long as the with block lasts.
+
+    What the recipe names on the hub is fetched, once its headers have been looked at.
+
+    Args:
+        recipe: what to merge.
+        watch: is told how far fetching is.
+        pins: commits on the hub by what the recipe calls their models; others are those of now.
+        seen: called with the plan as it is seen from afar, before anything is fetched; it may refuse it.
 
     Raises:
         MergeError: everything that `check` would tell as an error; of the kind of the first.
     """
+    pins = pins or {}
+    if any(wanted(text) for text in texts_of(recipe)):
+        _look_from_afar(recipe, pins, seen)
+    on_hub = partial(fetched, watch=watch or Silent(), pins=pins)
     with ExitStack() as stack:
-        look = _Look(recipe, stack)
+        yield _Look(recipe, stack, on_hub).must_plan()
+
+
+@contextmanager
+def planned_from_afar(recipe: Recipe) -> Iterator[Plan]:
+    """The plan of a recipe whose sources on the hub are looked at and not fetched: nothing can be read with it.
+
+    Raises:
+        MergeError: as `planned`.
+    """
+    with ExitStack() as stack:
+        yield _Look(recipe, stack, partial(looked_at, stack=stack, pins={})).must_plan()
+
+
+def _look_from_afar(recipe: Recipe, pins: Mapping[str, str], seen: Callable[[Plan], None] | None) -> None:
+    """Raise what `check` finds of sources on the hub, before anything is fetched; what can't be seen stays unsaid."""
+    with ExitStack() as stack:
+        look = _Look(recipe, stack, partial(looked_at, stack=stack, pins=pins))
         plan = look.plan()
-        if plan is None:
-            first, *more = look.errors
-            problems = dict.fromkeys(problem for error in look.errors for problem in error.problems)
-            raise first if not more else type(first)(*problems) from first
-        yield plan
+        if not any(isinstance(error, UnseenError) for error in look.errors):
+            look.stop()
+        if plan is not None and seen is not None:
+            seen(plan)
 
 
 class _Look:
     """One look at the sources of a recipe; an agent that fails a step is left out of those that build on it."""
 
-    def __init__(self, recipe: Recipe, stack: ExitStack) -> None:
-        self._recipe, self._stack, self._reads = recipe, stack, reader_of(recipe)
+    def __init__(self, recipe: Recipe, stack: ExitStack, on_hub: Callable[[str], Snapshot | None]) -> None:
+        self._recipe, self._stack, self._on_hub, self._reads = recipe, stack, on_hub, reader_of(recipe)
         self.errors: list[MergeError] = []
         self.notes: list[Note] = []
         """What a check tells beside the plan's notes."""
@@ -139,6 +186,20 @@ class _Look:
                 return plan_of(self._recipe, family, beside)
         self.notes += family.notes
         return None
+
+    def must_plan(self) -> Plan:
+        """The plan, or every error at once."""
+        plan = self.plan()
+        self.stop()
+        assert plan is not None
+        return plan
+
+    def stop(self) -> None:
+        """Raise the errors that were found, if there are any."""
+        if self.errors:
+            first, *more = self.errors
+            problems = dict.fromkeys(problem for error in self.errors for problem in error.problems)
+            raise first if not more else type(first)(*problems) from first
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
@@ -199,68 +260,11 @@ class _Look:
         self, role: Role, text: str, base: Source | None = None, materialize: Materialize = "base_dtype"
     ) -> Source:
         try:
-            return self._stack.enter_context(opened(role, text, base, materialize))
+            with about(Where(role, text)):
+                snapshot = self._on_hub(text)
+            return self._stack.enter_context(opened(role, text, base, materialize, snapshot))
         except MergeError as error:
             raise error.named() from error
-
-
-def check_output(plan: Plan, out: Path, *, overwrite: bool = False) -> None:
-    """Raise OutputError where a merge can't end in `out`: what `merge`, a dry run and `check` say of it.
-
-    Args:
-        plan: what is read and how much is written.
-        out: the folder to appear.
-        overwrite: what is there may be replaced.
-    """
-    refuse_read(plan, out)
-    place = Destination(out).checked(overwrite=overwrite)
-    place.check_space(missing_bytes(place.folder, plan.layout, drafts_of([plan])))
-
-
-def refuse_read(plan: Plan, out: Path) -> None:
-    """Raise OutputError where `out`, or a folder that a run has beside it, touches what is read."""
-    place = Destination(out)
-    reads_of(plan).refuse(out, place.out, place.folder, place.aside.folder)
-
-
-def reads_of(plan: Plan) -> Protected:
-    """Every file that a merge reads."""
-    read = named_in(plan.recipe)
-    beside = (source for by in plan.beside.values() for source in by.values())
-    for source in (plan.family.base, plan.family.ground, *plan.family.agents.values(), *beside):
-        what = f"the source of {source.role}"
-        for file in source.identity.files:
-            read.add_file(source.identity.folder / file.name, what)
-        if source.role is not None and not (source.role.agent and source.role.beside):
-            read.add_folder(source.folder.path, what, whole=source.folder.whole)
-    return read
-
-
-def named_in(recipe: Recipe) -> Protected:
-    """The files and folders that a recipe names, its own file included."""
-    read = Protected()
-    files = [(recipe.run.survey, "the saved survey"), (recipe.file, "the recipe")]
-    sources = [(recipe.base, "the source of base"), (recipe.onto or "", "the source of onto")]
-    for name, agent in recipe.agents.items():
-        sources += [(agent.source, f"the source of agent '{name}'")]
-        sources += [(agent.importance or "", f"the importance of '{name}'")]
-        sources += [(agent.grams or "", f"the grams of '{name}'")]
-    named = [(Path(path), what) for path, what in files if path]
-    for path, what in (*named, *((local_path(text), what) for text, what in sources if text)):
-        with suppress(OSError):  # no path of this system, such as an id
-            _protect(read, path, what)
-    return read
-
-
-def _protect(read: Protected, path: Path, what: str) -> None:
-    """A folder; or a file, and with one of weights the config and tokenizer beside it."""
-    if path.is_dir():
-        read.add_folder(path, what)
-    elif path.exists():
-        read.add_file(path, what)
-        for beside in path.parent.iterdir() if path.suffix in (".safetensors", *SUFFIXES) else ():
-            if beside.name == "config.json" or is_tokenizer(beside.name):
-                read.add_file(beside, what)
 
 
 def refuse_same_source(sources: Mapping[str, Source]) -> None:

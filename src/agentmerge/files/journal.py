@@ -81,6 +81,15 @@ class Journal:
         self._fd = -1
 
 
+def work_of(path: Path) -> dict[str, Any]:
+    """What the journal at a path is about, as JSON data; {} where there is none that can be read."""
+    try:
+        lines, _ = _whole_lines(path.read_bytes())
+    except OSError:
+        return {}
+    return lines[0] if lines and isinstance(lines[0], dict) else {}
+
+
 def _content(fd: int) -> bytes:
     size = os.fstat(fd).st_size
     return b"".join(iter(lambda: os.read(fd, 1 << 24), b"")) if size else b""

@@ -56,7 +56,7 @@ class Conversion:
             lines += wrap(warning, WIDTH, initial_indent="# - ", subsequent_indent="#   ", break_on_hyphens=False)
         if self.downloads:
             lines += [
-                "# Fetch its sources into the folder where you merge:",
+                "# A merge fetches its sources from the hub. To have them in folders of their own, where you merge:",
                 *(f"#   {line}" for line in self.downloads),
             ]
         blocks = [_dumped({key: value}, flow=key in ("method", "rules")) for key, value in self.data.items()]

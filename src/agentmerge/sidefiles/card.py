@@ -65,13 +65,13 @@ agentmerge, method `{method}`. Everything that was done stands in
 def hub_ids(sources: Sequence[str]) -> list[str]:
     """The sources that are ids on the hub, once each; a path that exists on this machine names no model there."""
     found = map(hub_model, sources)
-    return list(dict.fromkeys(name for name in found if name is not None and _hub_takes(name)))
+    return list(dict.fromkeys(name for name in found if name is not None and hub_takes(name)))
 
 
-def _hub_takes(name: str) -> bool:
+def hub_takes(name: str) -> bool:
     """Whether the hub has such names: it refuses "--" and "..", ".git" at the end, and more than 96 characters."""
     from huggingface_hub.errors import HFValidationError  # late: it takes a while to import
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+    from huggingface_hub.utils import validate_repo_id
 
     try:
         validate_repo_id(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import Note, Problem, SourceError, Where
@@ -11,7 +12,7 @@ from agentmerge.files.documents import any_json, dangling, leads_nowhere, read_b
 from agentmerge.sources.beside import is_tokenizer, tokenizer_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 WEIGHTS = (
@@ -94,6 +95,30 @@ def listed(base: Path, tokenizer: Path | None = None, *, known_only: bool = Fals
     if problems:
         raise SourceError(*problems)
     return Listing(dict(sorted(paths.items())), mine.left)
+
+
+def may_go_on(sizes: Mapping[str, int]) -> list[str]:
+    """Of all the files of a model's repository, those beside its weights that `listed` would find, and its card.
+
+    Args:
+        sizes: bytes of every file by its relative path.
+    """
+    heavy = {folder for name in sizes if PurePosixPath(name).suffix in WEIGHTS for folder in _folders(name)}
+    return [name for name, size in sizes.items() if size <= LARGEST and _goes_on(name) and not _folders(name) & heavy]
+
+
+def _folders(name: str) -> set[str]:
+    return {str(folder) for folder in PurePosixPath(name).parents} - {"."}
+
+
+def _goes_on(name: str) -> bool:
+    """Whether a file of a repository goes on, or tells the licence, an adapter or a quantisation."""
+    if name in {"README.md", "adapter_config.json"} | QUANTISED:
+        return True
+    unwanted = any(part.startswith(".") or TRAINING.match(part) or LOGS.match(part) for part in name.split("/"))
+    if unwanted or name in NOT_COPIED or INDEX.search(name.rpartition("/")[2]):
+        return False
+    return PurePosixPath(name).suffix not in WEIGHTS
 
 
 def left_behind(base: Path, listing: Listing, weights: Iterable[str]) -> list[Note]:

@@ -40,7 +40,14 @@ WAYS: tuple[Materialize, ...] = ("base_dtype", "exact")
 
 @contextmanager
 def open_adapter(
-    role: Role | None, text: str, folder: Folder, names: Sequence[str], base: Source | None, materialize: Materialize
+    role: Role | None,
+    text: str,
+    folder: Folder,
+    names: Sequence[str],
+    base: Source | None,
+    materialize: Materialize,
+    *,
+    estimate: bool = True,
 ) -> Iterator[Source]:
     """An adapter's agent.
 
@@ -51,6 +58,7 @@ def open_adapter(
         names: of its weights: all that the folder holds, or the one file that the user named.
         base: what it is added to.
         materialize: see Adapter.
+        estimate: the densities from samples, for which data are read.
 
     Raises:
         SourceError: it is none that can be added to the base.
@@ -75,7 +83,8 @@ def open_adapter(
             metadata=stored.metadata,
             notes=(*_other_base(config, base, Where(role, text, path=str(path))),),
         )
-        note = f"{text}: {adapter}, read as {materialize}{_densities(base, made)}"
+        densities = _densities(base, made) if estimate else ""
+        note = f"{text}: {adapter}, read as {materialize}{densities}"
         yield source.noted(Note(note, where=Where(role, text), severity="note"))
     finally:
         stored.close()

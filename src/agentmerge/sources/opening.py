@@ -19,19 +19,21 @@ from agentmerge.sources.adapter_opening import open_adapter
 from agentmerge.sources.below import checkpoints_below, trained_parts_below
 from agentmerge.sources.delta_opening import delta_files, open_deltas
 from agentmerge.sources.folder import FolderWeights
-from agentmerge.sources.hub import hub_id, local_path
+from agentmerge.sources.hub import cached_snapshot, hub_id, local_path
 from agentmerge.sources.index import TORCH_INDEX, TORCH_SINGLE, Choice, choose, choose_torch
 from agentmerge.sources.packed_opening import is_packed, open_packed
 from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trained_opening import open_trained
 from agentmerge.sources.trainers import Unfinished, adapters_of, parts_at, unfinished
+from agentmerge.sources.unread import Unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from agentmerge.sources.adapter import Materialize
+    from agentmerge.sources.hub import Snapshot
 
 SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
 NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
@@ -53,6 +55,8 @@ class Request:
     """What an agent's changes are to be added to, for formats that hold nothing else."""
     materialize: Materialize = "base_dtype"
     """How that sum, or what a trainer keeps in a wider dtype, is read."""
+    snapshot: Snapshot | None = None
+    """Of the hub."""
 
     @property
     def weights(self) -> list[str]:
@@ -77,7 +81,11 @@ class Opener:
 
 @contextmanager
 def opened(
-    role: Role | None, text: str, base: Source | None = None, materialize: Materialize = "base_dtype"
+    role: Role | None,
+    text: str,
+    base: Source | None = None,
+    materialize: Materialize = "base_dtype",
+    snapshot: Snapshot | None = None,
 ) -> Iterator[Source]:
     """A source that is open for as long as the `with` lasts: every header is read and checked, but no data.
 
@@ -87,6 +95,7 @@ def opened(
         base: given to an agent that holds nothing but its changes.
         materialize: how what an adapter makes of the base, or a trainer keeps in a wider dtype, is read: in the base's
             dtype, or exact.
+        snapshot: what lies here of a model on the hub; None where `text` is a path.
 
     Raises:
         SourceNotFoundError: the path, or a file that the index names, is not there.
@@ -94,10 +103,11 @@ def opened(
     """
     with ExitStack() as stack:
         with about(Where(role, text)), source_errors(text):
-            request = _request(role, text, base, materialize)
+            request = _request(role, text, base, materialize, snapshot)
             opener = next(opener for opener in OPENERS if opener.recognises(request))
             source = stack.enter_context(opener.open(request))
-        yield source if opener.adds or materialize == "base_dtype" else source.noted(_nothing_to_add(source))
+        found = source if opener.adds or materialize == "base_dtype" else source.noted(_nothing_to_add(source))
+        yield _from_the_hub(found, request.snapshot)
 
 
 def _nothing_to_add(source: Source) -> Note:
@@ -105,12 +115,23 @@ def _nothing_to_add(source: Source) -> Note:
     return Note(text, where=source.where)
 
 
-def _request(role: Role | None, text: str, base: Source | None, materialize: Materialize) -> Request:
-    path = local_path(text)
+def _from_the_hub(source: Source, snapshot: Snapshot | None) -> Source:
+    """The same source, of which is known what it is on the hub."""
+    if snapshot is None:
+        return source
+    weights = Unread(source.weights, source.text) if snapshot.headers_only else source.weights
+    notes = (*source.notes, *(replace(note, where=source.where) for note in snapshot.notes))
+    return replace(source, weights=weights, notes=notes, snapshot=snapshot)
+
+
+def _request(
+    role: Role | None, text: str, base: Source | None, materialize: Materialize, snapshot: Snapshot | None
+) -> Request:
+    path = local_path(text) if snapshot is None else snapshot.folder
     exists = bool(text) and path.exists()
     folder = exists and path.is_dir()
     names = tuple(sorted(e.name for e in path.iterdir() if not e.name.startswith("."))) if folder else None
-    return Request(role, text, path, exists, names, base, materialize)
+    return Request(role, text, path, exists, names, base, materialize, snapshot or cached_snapshot(path))
 
 
 @contextmanager
@@ -163,7 +184,11 @@ def _refuse_nothing(request: Request) -> NoReturn:
 def _open_adapter(request: Request) -> AbstractContextManager[Source]:
     folder = Folder(request.path if request.names is not None else request.path.parent, request.names is not None)
     names = request.names or (request.path.name,)
-    return open_adapter(request.role, request.text, folder, names, request.base, request.materialize)
+    snapshots = request.snapshot, request.base.snapshot if request.base else None
+    unseen = any(snapshot is not None and snapshot.headers_only for snapshot in snapshots)
+    return open_adapter(
+        request.role, request.text, folder, names, request.base, request.materialize, estimate=not unseen
+    )
 
 
 def _open_deltas(request: Request) -> AbstractContextManager[Source]:

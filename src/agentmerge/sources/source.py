@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentmerge.files.reading import Extent
+    from agentmerge.sources.hub import Snapshot
     from agentmerge.tensors import Array, Block, TensorSpec
 
 
@@ -172,11 +173,19 @@ class Source:
     """Of the files' headers."""
     notes: tuple[Note, ...] = ()
     """What is odd about it, or how it is seen."""
+    snapshot: Snapshot | None = None
+    """Of the hub; None where it is none."""
 
     @property
     def specs(self) -> Mapping[str, TensorSpec]:
         """Its tensors by name."""
         return self.weights.specs
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the user wrote, and what tells it from others, as JSON data; of the hub's models their commit, too."""
+        commit = {} if self.snapshot is None else {"commit": self.snapshot.commit}
+        return {"source": self.text, **commit, **self.identity.as_json()}
 
     @property
     def where(self) -> Where:

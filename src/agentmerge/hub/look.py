@@ -1,0 +1,74 @@
+"""A model of the hub looked at from afar: config and tokenizer as they are, of its weights the headers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from agentmerge.errors import Note, SourceError, Where
+from agentmerge.files.torch_header import SUFFIXES
+from agentmerge.hub.afar import put_headers
+from agentmerge.hub.chosen import beside_weights
+from agentmerge.hub.fetch import fallen_back, fetch, weights_in
+from agentmerge.hub.listing import listing, wanted
+from agentmerge.progress import Silent
+from agentmerge.sources.hub import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import ExitStack
+
+    from agentmerge.hub.listing import Listing
+
+
+class UnseenError(SourceError):
+    """What a merge would fetch can't be looked at before."""
+
+
+def looked_at(text: str, stack: ExitStack, pins: Mapping[str, str]) -> Snapshot | None:
+    """What a source is on the hub, without the data of its weights; None where the source is no id.
+
+    Args:
+        text: what the user wrote.
+        stack: what is here of it is removed with.
+        pins: as `fetched` has them.
+
+    Raises:
+        UnseenError: its weights are PyTorch files, whose headers lie at their ends.
+        SourceError: it is not there, or not allowed.
+    """
+    model = wanted(text)
+    if model is None:
+        return None
+    pin = pins.get(text, "")
+    try:
+        now = listing(model, pin)
+    except SourceError as error:
+        return fallen_back(model, pin, error)
+    beside = beside_weights(now.sizes)
+    fetch(now, beside, Silent())
+    weights = weights_in(now)
+    missing = sum(now.sizes[name] for name in weights if not now.here(name))
+    if not missing:
+        return Snapshot(now.folder, now.commit)
+    note = Note(f"{model}: a merge fetches {missing:,} bytes of commit {now.commit} first", severity="note")
+    folder = _headers(now, beside, weights, stack)
+    return Snapshot(folder, now.commit, (note,), missing, headers_only=True)
+
+
+def _headers(now: Listing, beside: list[str], weights: list[str], stack: ExitStack) -> Path:
+    """A folder of links to what lies beside the weights, and of their headers."""
+    if torch := [name for name in weights if name.endswith(SUFFIXES)]:
+        total = sum(now.sizes[name] for name in torch)
+        raise UnseenError(
+            f"{now.model}: its weights are PyTorch files, {total:,} bytes, which can't be looked at from afar",
+            todo=f"A merge fetches them and looks then. To do so now: hf download {now.model.name}",
+            where=Where(source=str(now.model)),
+        )
+    folder = stack.enter_context(TemporaryDirectory(prefix="agentmerge-"))
+    for name in beside:
+        link = Path(folder) / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to((now.folder / name).absolute())
+    return put_headers(now, weights, folder)
