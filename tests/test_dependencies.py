@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = {"yaml": "pyyaml", "llvmlite": "numba", "pydantic_core": "pydantic"}
 """Of modules that are called otherwise, or come with another one."""
-EXTRAS = {"importance": "importance", "methods": "importance", "eval": "eval", "report": "report"}
+EXTRAS = {"importance": "importance", "harm": "importance", "methods": "importance", "eval": "eval", "report": "report"}
 """By room; a method computes whole matrices with torch where it is installed."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Annotated, Any
 
@@ -211,8 +212,7 @@ def test_the_line_in_the_help_is_the_first_of_the_docstring(command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_has_more_than_ten_parameters_but_the_recipes(command):
-    function = function_of(command)
-    written = getattr(function, "__wrapped__", function)
+    written = inspect.unwrap(function_of(command))
     assert written.__code__.co_argcount <= 10
 
 

@@ -57,6 +57,8 @@ def test_what_does_not_fit_is_told_before_anything_is_merged(
         (["--patch", str(tmp_path / "taken")], "exists already"),
         (["--patch", patch, "--undo", patch], "are both"),
         (["--out", str(tmp_path / "o"), "--patch", f"{sources[1]}/p"], "lies in, or holds, the source of base"),
+        (["--patch", patch, "--report"], "--report: there is no --out"),
+        (["--patch", patch, "--push", "ada/merged"], "--push: there is no --out"),
         (
             ["--out", str(tmp_path / "o"), "--patch", patch, "--method", "ram_plus", "--sweep", "rescale=0.1,0.2"],
             "sweep",

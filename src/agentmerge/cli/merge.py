@@ -11,8 +11,8 @@ import typer
 import agentmerge
 from agentmerge.api import swept
 from agentmerge.cli.console import Bar, resumable, say, tell_warnings
-from agentmerge.cli.options import Json, Overwrite, Public, Quiet, takes_recipe
-from agentmerge.cli.patches import Patches
+from agentmerge.cli.options import Json, Public, Quiet, takes_recipe
+from agentmerge.cli.patches import Goal, Patches, takes_goal
 from agentmerge.cli.process import printing
 from agentmerge.cli.recipes import parse_sweeps
 from agentmerge.cli.reports import write_reports
@@ -23,22 +23,10 @@ from agentmerge.recipe import Recipe
 
 
 @takes_recipe("onto", "inputs", "output", "seed", "run")
+@takes_goal
 def merge(
+    goal: Goal,
     recipe: Recipe,
-    out: Annotated[
-        Path | None, typer.Option(help="New or empty folder for the merged checkpoint.", show_default=False)
-    ] = None,
-    patch: Annotated[
-        Path | None,
-        typer.Option(
-            help="A file for the merge as what it changed of the base, see `agentmerge pack`; without --out no folder "
-            "stays.",
-            show_default=False,
-        ),
-    ] = None,
-    undo: Annotated[
-        Path | None, typer.Option(help="A file that makes the base of the merge: PATCH's inverse.", show_default=False)
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, from headers alone.")] = False,
     sweep: Annotated[
         list[str] | None,
@@ -59,7 +47,6 @@ def merge(
         ),
     ] = None,
     public: Public = False,
-    overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -68,16 +55,18 @@ def merge(
     A killed merge resumes when the same command is run again.
     """
     fields = parse_sweeps(sweep or ())
-    if push is not None:
-        _check_push(push, swept=bool(fields), stays=out is not None, dry_run=dry_run)
-    patches = Patches.of(recipe, out, patch, undo, several=bool(fields), overwrite=overwrite)
+    patches = Patches.of(recipe, goal, several=bool(fields))
     out = patches.folder
+    if push is not None:
+        _check_push(push, swept=bool(fields), stays=patches.stays, dry_run=dry_run)
+    if report and not patches.stays:
+        raise RecipeError("--report: there is no --out, so that no folder stays for it", todo="Give --out DIR, too.")
     if dry_run:
         _say_plans(recipe, fields, out, overwrite=patches.replaces, json=json, quiet=quiet)
         return
     with resumable(), Bar(quiet) as bar:
         if fields:
-            records = agentmerge.sweep_all(recipe, fields, out, overwrite=overwrite, full=report, watch=bar)
+            records = agentmerge.sweep_all(recipe, fields, out, overwrite=goal.overwrite, full=report, watch=bar)
         else:
             records = {"": agentmerge.merge(recipe, out, overwrite=patches.replaces, full=report, watch=bar)}
         packed = patches.write(recipe.onto or recipe.base, bar)

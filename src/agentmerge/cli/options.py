@@ -66,7 +66,7 @@ def takes_recipe(*sections: str, without: Sequence[str] = ()) -> Callable[[Comma
         values = {field.path: None if given[name] is False else given[name] for name, field in fields.items()}
         return build_recipe(given["recipe"], values, given["agent"], given["method"], given["set_"])
 
-    return _in_place_of_the_first([_parameter(name, made[name]) for name in order], recipe_of)
+    return in_place_of_the_first([_parameter(name, made[name]) for name in order], recipe_of)
 
 
 def takes_settings(model: type[Frozen], make: Callable[..., Any]) -> Callable[[Command], Command]:
@@ -87,10 +87,10 @@ def takes_settings(model: type[Frozen], make: Callable[..., Any]) -> Callable[[C
         )
         for field in fields_of(model)
     ]
-    return _in_place_of_the_first(added, lambda given: make(**given))
+    return in_place_of_the_first(added, lambda given: make(**given))
 
 
-def _in_place_of_the_first(
+def in_place_of_the_first(
     added: Sequence[inspect.Parameter], make: Callable[[dict[str, Any]], Any]
 ) -> Callable[[Command], Command]:
     """Parameters in place of a command's first, which is made of what they are given."""

@@ -2,23 +2,69 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+
+import typer
 
 import agentmerge
+from agentmerge.cli.options import Overwrite, in_place_of_the_first
 from agentmerge.cli.pack import summary
 from agentmerge.deltas.file import check_free
 from agentmerge.engine.reads import named_in
 from agentmerge.errors import RecipeError, Where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from agentmerge.cli.console import Bar
     from agentmerge.deltas.record import PackRecord
     from agentmerge.recipe import Recipe
+
+
+class Goal(NamedTuple):
+    """What the command line says of where a merge shall go."""
+
+    out: Path | None
+    patch: Path | None
+    undo: Path | None
+    overwrite: bool
+
+
+OPTIONS: dict[str, Any] = {
+    "out": Annotated[
+        Path | None, typer.Option(help="New or empty folder for the merged checkpoint.", show_default=False)
+    ],
+    "patch": Annotated[
+        Path | None,
+        typer.Option(
+            help="A file for the merge as what it changed of the base, see `agentmerge pack`; without --out no folder "
+            "stays.",
+            show_default=False,
+        ),
+    ],
+    "undo": Annotated[
+        Path | None, typer.Option(help="A file that makes the base of the merge: PATCH's inverse.", show_default=False)
+    ],
+    "overwrite": Overwrite,
+}
+
+
+def takes_goal(command: Callable[..., None]) -> Callable[..., None]:
+    """Options in place of a command's first parameter, a Goal."""
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if option.__origin__ is bool else None,
+            annotation=option,
+        )
+        for name, option in OPTIONS.items()
+    ]
+    return in_place_of_the_first(added, lambda given: Goal(**{name: given[name] for name in OPTIONS}))(command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +80,19 @@ class Patches:
     overwrite: bool
 
     @classmethod
-    def of(
-        cls, recipe: Recipe, out: Path | None, patch: Path | None, undo: Path | None, *, several: bool, overwrite: bool
-    ) -> Self:
+    def of(cls, recipe: Recipe, goal: Goal, *, several: bool) -> Self:
         """What the options ask for.
 
         Args:
             recipe: whose sources are not written over.
-            out: the folder.
-            patch: the file; None writes none.
-            undo: that of its inverse.
+            goal: the folder, and the files of the patch and of its inverse.
             several: whether it is a sweep.
-            overwrite: replace what is there.
 
         Raises:
             RecipeError: they do not fit together.
             OutputError: a file is there already, or lies in what is read.
         """
+        out, patch, undo, overwrite = goal
         files = [path for path in (patch, undo) if path is not None]
         if several and files:
             todo = "Merge one of the values, or pack the merges one by one with `agentmerge pack`."

@@ -96,7 +96,7 @@ class Over(Protocol):
         Args:
             block: one that has something under it.
             old: the numbers of `under(block)`.
-            out: written, and returned; it may be `old`.
+            out: of the block's dtype, written, and returned; it may be `old` where that has the same dtype.
 
         Raises:
             SourceError: the changes can't be read.
