@@ -16,6 +16,7 @@ from agentmerge.cli.pack import summary
 from agentmerge.deltas.file import check_free
 from agentmerge.engine.reads import named_in
 from agentmerge.errors import RecipeError, Where
+from agentmerge.sources.hub import hub_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from agentmerge.cli.console import Bar
     from agentmerge.deltas.record import PackRecord
     from agentmerge.recipe import Recipe
+    from agentmerge.record import MergeRecord
 
 
 class Goal(NamedTuple):
@@ -120,8 +122,11 @@ class Patches:
         """What is told to be the merge."""
         return self.folder if self.stays or self.patch is None else self.patch
 
-    def write(self, base: str, bar: Bar) -> dict[str, PackRecord]:
-        """Write the files, from the merged folder."""
+    def write(self, merged: MergeRecord, bar: Bar) -> dict[str, PackRecord]:
+        """Write the files, from the merged folder; over a base on the hub, as it was merged."""
+        below = merged.sources.get("onto", merged.sources["base"])
+        model = hub_model(below["source"])
+        base = f"{model}@{below['commit']}" if model and "commit" in below else below["source"]
         found: dict[str, PackRecord] = {}
         if self.patch is not None:
             found["patch"] = agentmerge.pack(base, self.folder, self.patch, overwrite=self.overwrite, watch=bar)
