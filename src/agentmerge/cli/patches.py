@@ -15,7 +15,7 @@ from agentmerge.cli.options import Overwrite, in_place_of_the_first
 from agentmerge.cli.pack import summary
 from agentmerge.deltas.file import check_free
 from agentmerge.engine.reads import named_in
-from agentmerge.errors import RecipeError, Where
+from agentmerge.errors import MergeError, RecipeError, Where
 from agentmerge.sources.hub import hub_model
 
 if TYPE_CHECKING:
@@ -103,13 +103,14 @@ class Patches:
             raise _impossible("merge: neither --out nor --patch is given", "Say where the merge shall go: --out DIR.")
         if len({*files}) < len(files):
             raise _impossible(f"--patch and --undo are both {patch}", "Give two files.")
-        read = named_in(recipe)
-        for path in files:
-            check_free(path, overwrite=overwrite)
-            read.refuse(path, path.parent.resolve() / path.name)
         hidden = None if patch is None else patch.with_name(f".{patch.name}.merged")
         folder = out or hidden
         assert folder is not None
+        read = named_in(recipe)
+        read.add_folder(folder, "the merge")
+        for path in files:
+            check_free(path, overwrite=overwrite)
+            read.refuse(path, path.parent.resolve() / path.name)
         return cls(folder, out is not None, patch, undo, overwrite)
 
     @property
@@ -128,10 +129,14 @@ class Patches:
         model = hub_model(below["source"])
         base = f"{model}@{below['commit']}" if model and "commit" in below else below["source"]
         found: dict[str, PackRecord] = {}
-        if self.patch is not None:
-            found["patch"] = agentmerge.pack(base, self.folder, self.patch, overwrite=self.overwrite, watch=bar)
-        if self.undo is not None:
-            found["undo"] = agentmerge.pack(self.folder, base, self.undo, overwrite=self.overwrite, watch=bar)
+        try:
+            if self.patch is not None:
+                found["patch"] = agentmerge.pack(base, self.folder, self.patch, overwrite=self.overwrite, watch=bar)
+            if self.undo is not None:
+                found["undo"] = agentmerge.pack(self.folder, base, self.undo, overwrite=self.overwrite, watch=bar)
+        except MergeError as error:
+            error.add_note(f"the merge itself is complete in {self.folder}: `agentmerge pack` writes files of it")
+            raise
         if not self.stays:
             shutil.rmtree(self.folder)
         return found
