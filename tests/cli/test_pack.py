@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from tests.deltas.test_pack import sums
 
 if TYPE_CHECKING:
-    import pytest
     from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
     from tests.cli.conftest import Ran
 
@@ -60,6 +61,18 @@ def test_where_a_patch_fails_it_is_told_where_the_merge_is(
     assert ran.code == 2
     assert f"the merge itself is complete in {tmp_path / '.p.merged'}" in ran.err
     assert (tmp_path / ".p.merged" / "model.safetensors").exists()
+    monkeypatch.undo()
+    assert run("merge", *sources, "--patch", str(tmp_path / "p")).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+def test_what_is_not_ours_beside_a_patch_stays(sources: list[str], tmp_path: Path, run: Callable[..., Ran]) -> None:
+    (tmp_path / ".p.merged").mkdir()
+    (tmp_path / ".p.merged" / "mine").write_text("x")
+    ran = run("merge", *sources, "--patch", str(tmp_path / "p"), "--overwrite")
+    assert ran.code == 2
+    assert "what lies there is no merge" in ran.err
+    assert (tmp_path / ".p.merged" / "mine").read_text() == "x"
 
 
 def test_what_does_not_fit_is_told_before_anything_is_merged(

@@ -15,7 +15,8 @@ from agentmerge.cli.options import Overwrite, in_place_of_the_first
 from agentmerge.cli.pack import summary
 from agentmerge.deltas.file import check_free
 from agentmerge.engine.reads import named_in
-from agentmerge.errors import MergeError, RecipeError, Where
+from agentmerge.errors import MergeError, OutputError, RecipeError, Where
+from agentmerge.record import RECORD
 from agentmerge.sources.hub import hub_model
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ class Patches:
         hidden = None if patch is None else patch.with_name(f".{patch.name}.merged")
         folder = out or hidden
         assert folder is not None
+        if folder == hidden and folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
+            found, todo = f"{folder}: what lies there is no merge", "Move it, or give --out DIR."
+            raise OutputError(found, expected="room for the merge", todo=todo, where=Where(path=str(folder)))
         read = named_in(recipe)
         read.add_folder(folder, "the merge")
         for path in files:
@@ -115,8 +119,8 @@ class Patches:
 
     @property
     def replaces(self) -> bool:
-        """Whether what is in the folder may be replaced."""
-        return self.overwrite or not self.stays
+        """Whether what is in the folder may be replaced: a merge in one of ours, which an earlier run did not pack."""
+        return self.overwrite if self.stays else self.overwrite or (self.folder / RECORD).is_file()
 
     @property
     def place(self) -> Path:

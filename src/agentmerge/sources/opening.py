@@ -111,7 +111,7 @@ def opened(
 
 
 def _nothing_to_add(source: Source) -> Note:
-    text = f"{source.text}: materialize says nothing of it, as it is no LoRA adapter: it is read as it is stored"
+    text = f"{source.text}: materialize says nothing of it, as it is no LoRA adapter or trainer's parts: it is read as stored"
     return Note(text, where=source.where)
 
 
