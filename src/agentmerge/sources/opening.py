@@ -111,8 +111,8 @@ def opened(
 
 
 def _nothing_to_add(source: Source) -> Note:
-    text = f"{source.text}: materialize says nothing of it, as it is no LoRA adapter or trainer's parts: it is read as stored"
-    return Note(text, where=source.where)
+    why = "it is no LoRA adapter and no trainer's parts, and is read as it is stored"
+    return Note(f"{source.text}: materialize says nothing of it: {why}", where=source.where)
 
 
 def _from_the_hub(source: Source, snapshot: Snapshot | None) -> Source:
