@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from tests.deltas.test_pack import sums
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
     from tests.cli.conftest import Ran
 
@@ -47,6 +50,31 @@ def test_a_patch_is_the_merge_and_its_inverse_undoes_it(
     assert sums(tmp_path / "b") == sums(agents / "base")
 
 
+def test_where_a_patch_fails_it_is_told_where_the_merge_is(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, array: object, offset: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("agentmerge.deltas.file.write_from", full)
+    ran = run("merge", *sources, "--patch", str(tmp_path / "p"))
+    assert ran.code == 2
+    assert f"the merge itself is complete in {tmp_path / '.p.merged'}" in ran.err
+    assert (tmp_path / ".p.merged" / "model.safetensors").exists()
+    monkeypatch.undo()
+    assert run("merge", *sources, "--patch", str(tmp_path / "p")).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+def test_what_is_not_ours_beside_a_patch_stays(sources: list[str], tmp_path: Path, run: Callable[..., Ran]) -> None:
+    (tmp_path / ".p.merged").mkdir()
+    (tmp_path / ".p.merged" / "mine").write_text("x")
+    ran = run("merge", *sources, "--patch", str(tmp_path / "p"), "--overwrite")
+    assert ran.code == 2
+    assert "what lies there is no merge" in ran.err
+    assert (tmp_path / ".p.merged" / "mine").read_text() == "x"
+
+
 def test_what_does_not_fit_is_told_before_anything_is_merged(
     sources: list[str], tmp_path: Path, run: Callable[..., Ran]
 ) -> None:
@@ -57,6 +85,8 @@ def test_what_does_not_fit_is_told_before_anything_is_merged(
         (["--patch", str(tmp_path / "taken")], "exists already"),
         (["--patch", patch, "--undo", patch], "are both"),
         (["--out", str(tmp_path / "o"), "--patch", f"{sources[1]}/p"], "lies in, or holds, the source of base"),
+        (["--out", str(tmp_path / "o"), "--patch", str(tmp_path / "o" / "p")], "lies in, or holds, the merge"),
+        (["--patch", patch, "--undo", str(tmp_path / ".p.merged")], "lies in, or holds, the merge"),
         (["--patch", patch, "--report"], "--report: there is no --out"),
         (["--patch", patch, "--push", "ada/merged"], "--push: there is no --out"),
         (

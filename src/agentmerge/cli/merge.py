@@ -69,7 +69,7 @@ def merge(
             records = agentmerge.sweep_all(recipe, fields, out, overwrite=goal.overwrite, full=report, watch=bar)
         else:
             records = {"": agentmerge.merge(recipe, out, overwrite=patches.replaces, full=report, watch=bar)}
-        packed = patches.write(recipe.onto or recipe.base, bar)
+        packed = {} if fields else patches.write(records[""], bar)
     for name, record in records.items() if report else ():
         write_reports(record, out / name / "report.html", None)
     with printing(f"The merge is complete in {patches.place}"):

@@ -15,7 +15,9 @@ from agentmerge.cli.options import Overwrite, in_place_of_the_first
 from agentmerge.cli.pack import summary
 from agentmerge.deltas.file import check_free
 from agentmerge.engine.reads import named_in
-from agentmerge.errors import RecipeError, Where
+from agentmerge.errors import MergeError, OutputError, RecipeError, Where
+from agentmerge.record import RECORD
+from agentmerge.sources.hub import hub_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from agentmerge.cli.console import Bar
     from agentmerge.deltas.record import PackRecord
     from agentmerge.recipe import Recipe
+    from agentmerge.record import MergeRecord
 
 
 class Goal(NamedTuple):
@@ -101,32 +104,43 @@ class Patches:
             raise _impossible("merge: neither --out nor --patch is given", "Say where the merge shall go: --out DIR.")
         if len({*files}) < len(files):
             raise _impossible(f"--patch and --undo are both {patch}", "Give two files.")
-        read = named_in(recipe)
-        for path in files:
-            check_free(path, overwrite=overwrite)
-            read.refuse(path, path.parent.resolve() / path.name)
         hidden = None if patch is None else patch.with_name(f".{patch.name}.merged")
         folder = out or hidden
         assert folder is not None
+        if folder == hidden and folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
+            found, todo = f"{folder}: what lies there is no merge", "Move it, or give --out DIR."
+            raise OutputError(found, expected="room for the merge", todo=todo, where=Where(path=str(folder)))
+        read = named_in(recipe)
+        read.add_folder(folder, "the merge")
+        for path in files:
+            check_free(path, overwrite=overwrite)
+            read.refuse(path, path.parent.resolve() / path.name)
         return cls(folder, out is not None, patch, undo, overwrite)
 
     @property
     def replaces(self) -> bool:
-        """Whether what is in the folder may be replaced."""
-        return self.overwrite or not self.stays
+        """Whether what is in the folder may be replaced: a merge in one of ours, which an earlier run did not pack."""
+        return self.overwrite if self.stays else self.overwrite or (self.folder / RECORD).is_file()
 
     @property
     def place(self) -> Path:
         """What is told to be the merge."""
         return self.folder if self.stays or self.patch is None else self.patch
 
-    def write(self, base: str, bar: Bar) -> dict[str, PackRecord]:
-        """Write the files, from the merged folder."""
+    def write(self, merged: MergeRecord, bar: Bar) -> dict[str, PackRecord]:
+        """Write the files, from the merged folder; over a base on the hub, as it was merged."""
+        below = merged.sources.get("onto", merged.sources["base"])
+        model = hub_model(below["source"])
+        base = f"{model}@{below['commit']}" if model and "commit" in below else below["source"]
         found: dict[str, PackRecord] = {}
-        if self.patch is not None:
-            found["patch"] = agentmerge.pack(base, self.folder, self.patch, overwrite=self.overwrite, watch=bar)
-        if self.undo is not None:
-            found["undo"] = agentmerge.pack(self.folder, base, self.undo, overwrite=self.overwrite, watch=bar)
+        try:
+            if self.patch is not None:
+                found["patch"] = agentmerge.pack(base, self.folder, self.patch, overwrite=self.overwrite, watch=bar)
+            if self.undo is not None:
+                found["undo"] = agentmerge.pack(self.folder, base, self.undo, overwrite=self.overwrite, watch=bar)
+        except MergeError as error:
+            error.add_note(f"the merge itself is complete in {self.folder}: `agentmerge pack` writes files of it")
+            raise
         if not self.stays:
             shutil.rmtree(self.folder)
         return found

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge._version import __version__
 from agentmerge.deltas.blocks import blocks_of, nbytes, read_of, threads
+from agentmerge.deltas.both import both
 from agentmerge.deltas.kept import merged_files
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import ApplyRecord
-from agentmerge.errors import BASE, SourceError, Where
+from agentmerge.errors import SourceError, Where
 from agentmerge.files.destination import Destination
 from agentmerge.files.documents import abbreviated, read_bytes
 from agentmerge.files.header import parsed
@@ -22,7 +23,6 @@ from agentmerge.files.writer import Writer
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
 from agentmerge.sources.folder import FolderWeights
-from agentmerge.sources.opening import opened
 from agentmerge.sources.packed import PackedWeights
 from agentmerge.sources.packed_format import WHOLE_TODO
 from agentmerge.sources.packed_opening import headers_of
@@ -71,8 +71,7 @@ def apply(
     """
     started, folder = time.time(), Path(out)
     with ExitStack() as stack:
-        below = stack.enter_context(opened(BASE, str(base)))
-        agent = stack.enter_context(opened(None, str(delta), below))
+        below, agent = stack.enter_context(both(base, delta, watch or Silent()))
         if isinstance(agent.weights, FolderWeights):
             todo = "Give what `agentmerge pack` wrote with --delta, and what it was packed with, with --base."
             raise SourceError(f"{agent.text}: a whole checkpoint", expected="a delta", todo=todo, where=agent.where)

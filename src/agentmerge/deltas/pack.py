@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.deltas.blocks import blocks_of, nbytes, read_of, threads
+from agentmerge.deltas.both import both
 from agentmerge.deltas.file import NewFile
 from agentmerge.deltas.growing import Growing
 from agentmerge.deltas.kept import kept_of
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import FormCount, PackRecord
-from agentmerge.errors import BASE
 from agentmerge.files.scratch import Scratch
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
 from agentmerge.sources import bits
 from agentmerge.sources.hub import hub_model
-from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import (
     CHUNK,
     FORMS,
@@ -82,8 +81,7 @@ def pack(
     """
     started, path = time.time(), Path(out)
     with ExitStack() as stack:
-        below = stack.enter_context(opened(BASE, str(base)))
-        above = stack.enter_context(opened(None, str(agent), below))
+        below, above = stack.enter_context(both(base, agent, watch or Silent()))
         read = read_of(below, above)
         read.refuse_file(path)
         read.refuse(path, path.parent.resolve() / path.name)

@@ -26,9 +26,10 @@ from agentmerge.errors import (
     role_of,
 )
 from agentmerge.frozen import Frozen, Record
+from agentmerge.hub.afar import UnseenError
 from agentmerge.hub.fetch import fetched
 from agentmerge.hub.listing import wanted
-from agentmerge.hub.look import UnseenError, looked_at
+from agentmerge.hub.look import looked_at
 from agentmerge.progress import Silent
 from agentmerge.sidefiles.copied import left_behind, listed
 from agentmerge.sources.opening import opened

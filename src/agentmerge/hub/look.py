@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agentmerge.errors import Note, SourceError, Where
 from agentmerge.files.torch_header import SUFFIXES
-from agentmerge.hub.afar import put_headers
+from agentmerge.hub.afar import UnseenError, put_headers
 from agentmerge.hub.chosen import beside_weights
 from agentmerge.hub.fetch import fallen_back, fetch, weights_in
 from agentmerge.hub.listing import listing, wanted
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from agentmerge.hub.listing import Listing
-
-
-class UnseenError(SourceError):
-    """What a merge would fetch can't be looked at before."""
 
 
 def looked_at(text: str, stack: ExitStack, pins: Mapping[str, str]) -> Snapshot | None:

@@ -111,8 +111,8 @@ def opened(
 
 
 def _nothing_to_add(source: Source) -> Note:
-    text = f"{source.text}: materialize says nothing of it, as it is no LoRA adapter: it is read as it is stored"
-    return Note(text, where=source.where)
+    why = "it is no LoRA adapter and no trainer's parts, and is read as it is stored"
+    return Note(f"{source.text}: materialize says nothing of it: {why}", where=source.where)
 
 
 def _from_the_hub(source: Source, snapshot: Snapshot | None) -> Source:
@@ -184,11 +184,13 @@ def _refuse_nothing(request: Request) -> NoReturn:
 def _open_adapter(request: Request) -> AbstractContextManager[Source]:
     folder = Folder(request.path if request.names is not None else request.path.parent, request.names is not None)
     names = request.names or (request.path.name,)
-    snapshots = request.snapshot, request.base.snapshot if request.base else None
-    unseen = any(snapshot is not None and snapshot.headers_only for snapshot in snapshots)
-    return open_adapter(
-        request.role, request.text, folder, names, request.base, request.materialize, estimate=not unseen
-    )
+    here = not (_unseen(request) or _unseen(request.base))
+    return open_adapter(request.role, request.text, folder, names, request.base, request.materialize, estimate=here)
+
+
+def _unseen(source: Request | Source | None) -> bool:
+    """Whether it is a model on the hub whose numbers are not here yet."""
+    return source is not None and source.snapshot is not None and source.snapshot.headers_only
 
 
 def _open_deltas(request: Request) -> AbstractContextManager[Source]:
@@ -214,7 +216,7 @@ def _open_packed(request: Request) -> AbstractContextManager[Source]:
             f"Give the file that is meant, for example {first}; what else is the agent's lies in a folder of its own."
         )
         raise SourceError(found, expected="one packed delta alone", todo=todo)
-    return open_packed(request.role, request.text, first, request.base)
+    return open_packed(request.role, request.text, first, request.base, sampled=not _unseen(request.base))
 
 
 def _refuse_parts(request: Request) -> NoReturn:

@@ -60,8 +60,22 @@ def is_packed(path: Path) -> bool:
         os.close(fd)
 
 
+def told_from(path: Path) -> int | None:
+    """Where in a packed delta begins what tells the rest of it, up to its end; None of any other file."""
+    if not is_packed(path):
+        return None
+    fd = open_to_read(path)
+    try:
+        header = header_of(fd, path)
+    finally:
+        os.close(fd)
+    return header.data_start + header.tensors[FILES].begin if FILES in header.tensors else None
+
+
 @contextmanager
-def open_packed(role: Role | None, text: str, path: Path, base: Source | None) -> Iterator[Source]:
+def open_packed(
+    role: Role | None, text: str, path: Path, base: Source | None, *, sampled: bool = True
+) -> Iterator[Source]:
     """The agent of a packed delta; its folder is one of its own, with the files beside its weights, while it is open.
 
     Args:
@@ -69,6 +83,7 @@ def open_packed(role: Role | None, text: str, path: Path, base: Source | None) -
         text: what the user wrote.
         path: of the file.
         base: what it lies over.
+        sampled: whether the base's numbers are compared; False where they are not here yet.
 
     Raises:
         SourceError: it is damaged, there is no base, or this is not its base.
@@ -80,7 +95,7 @@ def open_packed(role: Role | None, text: str, path: Path, base: Source | None) -
         file = FolderWeights(text, path.parent, Choice((path.name,)))
         stack.callback(file.close)
         manifest = manifest_of(file, path)
-        check_base(manifest, base, path)
+        check_base(manifest, base, path, sampled=sampled)
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="agentmerge-")))
         unpack_files(manifest, file, base.folder.path, folder, path)
         yield Source(
@@ -123,13 +138,13 @@ def manifest_of(file: FolderWeights, path: Path) -> Manifest:
     return manifest
 
 
-def check_base(manifest: Manifest, base: Source, path: Path) -> None:
-    """Raise SourceError where a base is not the one that a delta was packed with, as far as a sample tells."""
+def check_base(manifest: Manifest, base: Source, path: Path, *, sampled: bool) -> None:
+    """Raise SourceError where a base is not the one that a delta was packed with, as far as header and sample tell."""
     lacking = [tensor for tensor in manifest.tensors if tensor.base is not None and not _fits(tensor, base)]
     if lacking:
         names = shortened(abbreviated(tensor.base) for tensor in lacking)
         raise _wrong(path, f"lies over another base than {base.text}, which has no such {names}", "", OWN_BASE)
-    if sample_of(manifest.tensors, base.weights) != manifest.sample:
+    if sampled and sample_of(manifest.tensors, base.weights) != manifest.sample:
         found = f"lies over another base than {base.text}: the numbers differ"
         raise _wrong(path, found, f"the numbers of {manifest.base}", OWN_BASE)
 
