@@ -132,8 +132,8 @@ def section(seeds: Sequence[Seed]) -> str:
     wrongly = sum(pair.row["harmed"] for pair in known if not pair.lost)
     summary = (
         f"Accused, by seed: {'; '.join(named)}. {len(found)} pairs of an agent and a skill not its own were judged,\n"
-        f"with {' or '.join(map(str, sorted(asked)))} prompts a seed, in {min(seconds):.0f} to {max(seconds):.0f} s for "
-        f"{len(MODELS) - 1} agents on a GPU. {len(known)} were scored, too:\n{len(lost)} lost {-LOST:.0f} points "
+        f"with {' or '.join(map(str, sorted(asked)))} prompts a seed, in {min(seconds):.0f} to {max(seconds):.0f} s "
+        f"for {len(MODELS) - 1} agents on a GPU. {len(known)} were scored, too:\n{len(lost)} lost {-LOST:.0f} points "
         f"or more, of which {harmed} were found harmful and {above - harmed} told as what may be noise. Found harmful\n"
         f"without such a loss: {wrongly} of the other {len(known) - len(lost)}."
     )
