@@ -43,7 +43,8 @@ def draw_all(seeds: Sequence[Seed], registered: dict[str, Any], folder: Path) ->
     for name, make in draw.items():
         figure = make()
         if name != "rewards":
-            figure.suptitle("mean of " * (len(these) > 1) + ", ".join(f"seed {seed.number}" for seed in these))
+            mean = "mean of " * (len(these) > 1 and name != "retention")  # there each seed has points of its own
+            figure.suptitle(mean + " and ".join(f"seed {seed.number}" for seed in these))
         figure.tight_layout()
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)
@@ -62,9 +63,9 @@ def gaps(seeds: Sequence[Seed], registered: dict[str, Any]) -> Any:
         heights, errors = [v.mean for v in found.values()], [v.error for v in found.values()]
         axis.bar(list(found), heights, width, yerr=errors, label=label, color=colour)
     axis.axhline(0, color="black", linewidth=0.8)
-    axis.set_xticks(range(len(HEALTHY)), [ABOUT[name] for name in HEALTHY], rotation=20)
+    axis.set_xticks(range(len(HEALTHY)), [ABOUT[name] for name in HEALTHY], rotation=25, ha="right")
     axis.set(ylabel="points above the tuned baseline")
-    axis.legend(ncols=4)
+    axis.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
     return figure
 
 
@@ -83,7 +84,7 @@ def harm(seeds: Sequence[Seed]) -> Any:
             axis.bar(xs, heights, width, label=label, color=colour)
         axis.axhline(0, color="black", linewidth=0.8)
         axis.set_xticks(range(len(DOMAINS)), list(DOMAINS))
-        axis.set(ylabel="points above the base", title=", ".join(SETS[name]))
+        axis.set(ylabel="points above the base", title=f"{ABOUT[name]}: {', '.join(SETS[name])}")
     axes[0, 0].legend(ncols=len(REMEDY), fontsize="small")
     return figure
 

@@ -47,7 +47,8 @@ def measured(folder: Path, names: list[str], device: str) -> dict[str, Any]:
     }
     own = {name: [domain_of(name)] for name in names}
     record = measure_harm(recipe, asked(folder), HarmOptions.of(device=device), own=own)
-    return record.model_dump(mode="json")
+    places = {"base": f"{folder.name}/base", "data": f"{folder.name}/guard.jsonl"}  # of any machine
+    return record.model_dump(mode="json") | places
 
 
 def asked(folder: Path) -> Path:

@@ -78,7 +78,8 @@ def judge(hypothesis: dict[str, Any], seeds: Sequence[Seed], registered: dict[st
     margin = hypothesis.get("margin", 0.0)
     good = {name: value.mean > margin if margin == 0 else value.mean >= margin for name, value in there.items()}
     worst = min(there, key=lambda name: there[name].mean, default=None)
-    told = f"{worst}: {there[worst].signed}" if worst else "no scores"
+    size = f": {there[worst].signed}" if worst and hypothesis["kind"] != "accused" else ""
+    told = f"{worst}{size}" if worst else "no scores"
     against = list(good.values()).count(False)
     holds = False if against else (True if there and complete and not lacking else None)
     return Verdict(hypothesis["id"], hypothesis["text"], holds, told, len(cases), against, lacking)

@@ -1,4 +1,4 @@
-"""Write docs/evidence.md, the tables behind it and the figures from results/*.json, registered.json and the texts here.
+"""Write docs/evidence.md, its tables, those of docs/harm.md and the figures from results, registered.json and texts.
 
 python experiments/agents_135m/report.py [--docs docs] [--results experiments/agents_135m/results]
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tables
+from guard_tables import guard_numbers, put_into
 from hypotheses import ADVISED, confirming, paired, read_registered, verdicts
 from plans import key
 from results import RESULTS, Seed, Value, average, over, read_seeds
@@ -20,6 +21,7 @@ from sets import ABOUT, DAMAGED, HARM, HEALTHY
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 PAGES = {"evidence.md": "findings.md", "evidence-135m.md": "findings-tables.md"}
+HARM_PAGE = "harm.md"
 
 
 def main() -> None:
@@ -36,6 +38,8 @@ def main() -> None:
     draw_all(seeds, registered, given.docs / "figures" / "evidence-135m")
     for page, made in pages(seeds, registered).items():
         (given.docs / page).write_text(made, encoding="utf-8")
+    if (given.docs / HARM_PAGE).exists():
+        put_into(given.docs / HARM_PAGE, seeds)
     for one in verdicts(seeds, registered):
         print(f"{one.word:6} {one.name}: {one.worst}{tables.missing(one)}")
 
@@ -81,6 +85,7 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         "confirmation_seeds": " and ".join(map(str, registered["confirmation_seeds"])),
         "selection_seeds": " and ".join(map(str, registered["selection_seeds"])),
         **numbers(these, rule, tuned),
+        **guard_numbers(seeds),
         **harm_numbers(these),
     }
 

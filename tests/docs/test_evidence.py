@@ -16,6 +16,7 @@ from report import pages
 from results import read_seeds
 print(json.dumps(pages(read_seeds(), read_registered())))
 """
+GUARD = "from guard_tables import section; from results import read_seeds; print(section(read_seeds()), end='')"
 
 
 def made(program: str, folder: str) -> str:
@@ -35,6 +36,19 @@ def test_the_page_of_evidence_and_its_tables_are_made_from_their_texts_and_the_r
     assert set(found) == {"evidence.md", "evidence-135m.md"}
     for page, text in found.items():
         assert text == (ROOT / "docs" / page).read_text(encoding="utf-8"), page
+
+
+def test_what_the_guard_did_at_135m_is_made_from_the_results() -> None:
+    found = made(GUARD, "agents_135m")
+    assert "| damaged | sort |" in found
+    assert found in (ROOT / "docs/harm.md").read_text(encoding="utf-8")
+
+
+def test_the_results_name_no_place_of_a_machine() -> None:
+    for path in (ROOT / "experiments/agents_135m/results").glob("*.json"):
+        harm = json.loads(path.read_text(encoding="utf-8"))["training"]["harm"]
+        assert not harm["base"].startswith("/"), path.name
+        assert not harm["data"].startswith("/"), path.name
 
 
 def test_every_figure_of_the_pages_is_there() -> None:

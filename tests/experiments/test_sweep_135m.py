@@ -102,7 +102,14 @@ def made_up(experiment: Any, plan: Any, seed: int) -> dict[str, Any]:
             if "dev" in own:
                 means[merge.key] = experiment("saved").mean_of(own["dev"], COUNT["dev"])
     run = {"plan": "select", "wall_seconds": 1.0, "gpu_seconds": 2.0, "scored": len(merges)}
-    harm = {"rows": [{"agent": "damaged", "harmed": True}, {"agent": "tool", "harmed": False}]}
+    measured = {"skill": "sort", "own": False, "error": 0.2, "kept_answers": 0.5}
+    harm = {
+        "rows": [
+            {"agent": "damaged", "drop": 1.5, "harmed": True, **measured},
+            {"agent": "tool", "drop": 0.7, "harmed": False, **measured},
+            {"agent": "code", "drop": 0.1, "harmed": False, **measured},
+        ]
+    }
     beside = {"runs": [run], "training": {"harm": harm}, "failed": {}, "lacking": []}
     return {"seed": seed, "count": COUNT, "models": models, "merges": merges, **beside}
 
@@ -142,6 +149,23 @@ def test_what_was_registered_is_held_against_the_scores(experiment: Any, scored:
     assert set(judged(1).values()) == {"open"}
     assert judged(1, 2)["every set"] == "open"
     assert judged(2, 3, recommended="mean")["every set"] == judged(2, recommended="mean")["average"] == "fails"
+
+
+def test_the_guards_table_has_what_it_told_and_what_it_missed(
+    experiment: Any, scored: dict[int, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard, results = experiment("guard_tables"), experiment("results")
+    lost = {"damaged": -20.0, "tool": 1.0, "code": -9.0}
+    monkeypatch.setattr(guard, "scored", lambda _, agent, __: results.Value(lost[agent], 1.0))
+    rows = [line.split(" | ") for line in guard.guard_table([results.Seed(scored[2])]).splitlines()[2:]]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("| damaged", "**harm** |"),
+        ("| tool", "may be noise |"),
+        ("| code", "- |"),
+    ]
+    found = guard.guard_numbers([results.Seed(scored[2])])
+    assert found["guard_losses"] == "1 of 2"
+    assert found["guard_healthy_lost"] == "-9.0 ± 1.0 points in sort"
 
 
 def test_a_guard_that_accuses_another_fails(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:

@@ -77,6 +77,13 @@ def test_a_public_push_is_public_and_another_push_leaves_that(hub: HubServer, me
     assert hub.repos["ada/merge"].commits[-1]["NOTES.md"] == b"more"
 
 
+def test_a_private_repository_stays_so_and_who_wanted_it_public_is_told(hub: HubServer, merged: Path) -> None:
+    assert agentmerge.push(merged, "ada/merge").warnings == []
+    record = agentmerge.push(merged, "ada/merge", public=True)
+    assert record.private
+    assert "ada/merge was there and is private" in record.warnings[0]
+
+
 def test_an_upload_that_failed_goes_on_without_what_is_there(hub: HubServer, merged: Path) -> None:
     hub.failing["/commit/main"] = 400
     assert "Run the same command again" in refused(merged)
@@ -163,7 +170,8 @@ def test_a_token_that_may_not_write_is_told_where_to_get_one(
     assert "org/merge: the hub lets ada not write there (403)" in said
     assert "Make a token with write access to org" in said
     assert "ada/merge" in said
-    assert written(hub) == ["/api/repos/create"]
+    assert "a name of your own" not in refused(merged, "ada/merge")
+    assert set(written(hub)) == {"/api/repos/create"}
     assert "org/merge" not in hub.repos
 
 

@@ -1,8 +1,8 @@
 """Plain rules: what the numbers of a full probe suggest, and why. Each takes the findings alone.
 
 First rules about what to do, then those that ask whether the inputs are what they are taken for, then what they look
-up. docs/reading-a-report.md lists them. A method is recommended only where it won in docs/evidence.md (evidence.py);
-what a rule says of these agents has seen no score.
+up. docs/reading-a-report.md lists them. A method is recommended only where it won in docs/evidence.md or
+evidence-tiny.md (evidence.py); what a rule says of these agents has seen no score.
 """
 
 from __future__ import annotations

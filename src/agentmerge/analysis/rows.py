@@ -164,7 +164,7 @@ class Advice(Frozen):
     text: str
     """What to do or to know, and why, with its numbers."""
     methods: list[dict[str, Any]] = Field(default_factory=list)
-    """Those that it recommends, as a recipe takes them; each won in docs/evidence.md."""
+    """Those that it recommends, as a recipe takes them; each won in docs/evidence.md or evidence-tiny.md."""
 
 
 class Findings(Record):

@@ -16,6 +16,8 @@ from agentmerge.sources.hub import hub_id
 if TYPE_CHECKING:
     from agentmerge.hub.ready import Ready
 
+_SHOW = "Change that in its settings on the hub."
+
 
 class PushRecord(Record):
     """What was put where."""
@@ -55,7 +57,7 @@ def push(folder: Path, repository: str, *, public: bool = False, bars: bool = Fa
     private = _made(repository, who, public=public)
     with nullcontext() if bars else no_bars():
         commit = _uploaded(merge, repository, who)
-    notes = [] if private else list(_local_paths(merge))
+    notes = _still_private(repository) if private and public else [] if private else _local_paths(merge)
     return PushRecord(
         url=f"{endpoint()}/{repository}",
         repository=repository,
@@ -122,6 +124,11 @@ def _uploaded(merge: Ready, repository: str, who: str) -> str:
     return str(info.oid)
 
 
+def _still_private(repository: str) -> list[Note]:
+    """A warning where somebody asked for a public repository, and it was there before."""
+    return [Note(f"{repository} was there and is private: --public is of a repository that a push makes.", _SHOW)]
+
+
 def _local_paths(merge: Ready) -> list[Note]:
     """A warning where the record and the card tell paths of this machine to everybody."""
     texts = [str(source["source"]) for source in merge.record.sources.values()]
@@ -138,10 +145,9 @@ def _refuse(error: Exception, repository: str, who: str) -> NoReturn:
     if status in (401, 403):
         owner = repository.partition("/")[0]
         found = f"the hub lets {who or 'this token'} not write there ({status}): {why}"
-        todo = (
-            f"Make a token with write access to {owner} at {endpoint()}/settings/tokens and {LOGIN}, or push to a name "
-            f"of your own: {who or 'YOU'}/{repository.partition('/')[2]}"
-        )
+        todo = f"Make a token with write access to {owner} at {endpoint()}/settings/tokens and {LOGIN}"
+        if who != owner:
+            todo += f", or push to a name of your own: {who or 'YOU'}/{repository.partition('/')[2]}"
         raise _error(repository, found, todo) from error
     again = "Run the same command again: what was uploaded is not uploaded twice."
     if status:

@@ -8,7 +8,7 @@
 tensor: such a matrix is solved once and nothing of it is kept meanwhile. On the shipped agents it scores as one s does.
 
 1 means that the merge moves as far along an agent's change as the agent did. Averaging N unrelated agents leaves 1 / N,
-and RAM 0.5 to 0.7. On the agents of docs/evidence.md a calibrated RAM, Task Arithmetic or TIES scored worse than
+and RAM 0.5 to 0.7. On the agents of docs/evidence-tiny.md a calibrated RAM, Task Arithmetic or TIES scored worse than
 `ram_plus_auto`, which reaches the same by what is unique alone. It asks for one more fold, over the inner method's own
 output. An agent that changed nothing has no retention and takes no part in the mean. Store the result with stochastic
 rounding or in float32: rounding to the nearest bfloat16 undoes most of a scale near 1, and the record says by how much.
