@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agentmerge.deltas.join import join
     from agentmerge.deltas.pack import pack
     from agentmerge.deltas.record import ApplyRecord, JoinRecord, PackRecord
-    from agentmerge.engine.preflight import CheckRecord
+    from agentmerge.engine.findings import CheckRecord
     from agentmerge.errors import MergeError
     from agentmerge.methods.base import MergeMethod
     from agentmerge.methods.registry import register
@@ -33,7 +33,7 @@ _HOMES = {
     "ApplyRecord": "deltas.record",
     "JoinRecord": "deltas.record",
     "PackRecord": "deltas.record",
-    "CheckRecord": "engine.preflight",
+    "CheckRecord": "engine.findings",
     "Recipe": "recipe",
     "MergeMethod": "methods.base",
     "register": "methods.registry",

@@ -15,8 +15,8 @@ from agentmerge.hub.push import push as push_folder
 from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
+    from agentmerge.engine.findings import CheckRecord
     from agentmerge.engine.passes import Questions
-    from agentmerge.engine.preflight import CheckRecord
     from agentmerge.engine.runner import Runner
     from agentmerge.hub.push import PushRecord
     from agentmerge.progress import Watch

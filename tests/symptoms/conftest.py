@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from agentmerge.engine.preflight import CheckRecord
+    from agentmerge.engine.findings import CheckRecord
     from agentmerge.record import MergeRecord
     from agentmerge.tensors import Array
 

@@ -9,7 +9,7 @@ import pytest
 
 import agentmerge
 from agentmerge.cli import main
-from agentmerge.engine.preflight import CheckRecord, Finding
+from agentmerge.engine.findings import CheckRecord, Finding
 from agentmerge.errors import BASE, Problem, Where
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.synth.write import synthesise

@@ -13,7 +13,7 @@ from agentmerge.cli.table import Column, Table
 from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
-    from agentmerge.engine.preflight import CheckRecord
+    from agentmerge.engine.findings import CheckRecord
 
 
 @takes_recipe("onto", "inputs")

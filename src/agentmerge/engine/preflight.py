@@ -6,18 +6,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from agentmerge.alike.chain import BESIDE_ALIKE, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
+from agentmerge.engine.findings import ORDER, CheckRecord, Finding
 from agentmerge.engine.reads import check_output, texts_of
 from agentmerge.errors import (
     BASE,
     ONTO,
     MergeError,
     Note,
-    Problem,
     RecipeError,
     Role,
     SourceError,
@@ -25,7 +25,6 @@ from agentmerge.errors import (
     about,
     role_of,
 )
-from agentmerge.frozen import Frozen, Record
 from agentmerge.hub.afar import UnseenError
 from agentmerge.hub.fetch import fetched
 from agentmerge.hub.listing import wanted
@@ -45,47 +44,6 @@ if TYPE_CHECKING:
     from agentmerge.sources.adapter import Materialize
     from agentmerge.sources.hub import Snapshot
     from agentmerge.sources.source import Source
-
-Severity = Literal["error", "warning", "note"]
-ORDER: tuple[Severity, ...] = ("error", "warning", "note")
-
-
-class Finding(Frozen):
-    """One thing worth knowing before a merge."""
-
-    severity: Severity
-    """An error stops the merge; a warning is told and merged; a note is only to know."""
-    where: str
-    """"base", "onto", "agent 'NAME'" or "recipe"."""
-    found: str
-    expected: str = ""
-    todo: str = ""
-
-    @classmethod
-    def of(cls, told: Problem | Note) -> Finding:
-        """A problem or a note in a record's words."""
-        role = told.where.role
-        where = "recipe" if role is None else str(Role(role.agent) if role.agent else role)
-        found = told.found.rstrip(".;\n")
-        if isinstance(told, Note):
-            return cls(severity=told.severity, where=where, found=found, todo=told.todo)
-        return cls(severity="error", where=where, found=found, expected=told.expected, todo=told.todo)
-
-
-class CheckRecord(Record):
-    """What a check found, errors first."""
-
-    format: str = "agentmerge.check/1"
-    findings: list[Finding]
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing that was looked at stops a merge."""
-        return not self.count("error")
-
-    def count(self, severity: Severity) -> int:
-        """How many findings are of this severity."""
-        return sum(finding.severity == severity for finding in self.findings)
 
 
 def check(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False) -> CheckRecord:

@@ -12,7 +12,7 @@ from agentmerge.files.torch_header import SUFFIXES
 from agentmerge.sidefiles.copied import may_go_on
 from agentmerge.sources.adapter_opening import FILES
 from agentmerge.sources.index import SINGLE, TORCH_INDEX, TORCH_SINGLE
-from agentmerge.sources.opening import NOT_WEIGHTS, SHARD
+from agentmerge.sources.request import NOT_WEIGHTS, SHARD
 from agentmerge.sources.trainers import adapters_of
 
 if TYPE_CHECKING:

@@ -5,10 +5,8 @@ A new kind of source is an entry of OPENERS, or takes the place of one that refu
 
 from __future__ import annotations
 
-import re
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NoReturn
 
 from agentmerge.errors import Note, Role, SourceError, SourceNotFoundError, Where, about, shortened
@@ -17,15 +15,15 @@ from agentmerge.files.os_errors import source_errors
 from agentmerge.files.torch_header import SUFFIXES
 from agentmerge.sources.adapter_opening import open_adapter
 from agentmerge.sources.below import checkpoints_below, trained_parts_below
-from agentmerge.sources.delta_opening import delta_files, open_deltas
+from agentmerge.sources.delta_opening import open_deltas
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.hub import cached_snapshot, hub_id, local_path
-from agentmerge.sources.index import TORCH_INDEX, TORCH_SINGLE, Choice, choose, choose_torch
-from agentmerge.sources.packed_opening import is_packed, open_packed
+from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
+from agentmerge.sources.packed_opening import open_packed
+from agentmerge.sources.request import Request, deltas_of, is_adapter, packed_of, parts_of, trained_of
 from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trained_opening import open_trained
-from agentmerge.sources.trainers import Unfinished, adapters_of, parts_at, unfinished
 from agentmerge.sources.unread import Unread
 
 if TYPE_CHECKING:
@@ -34,39 +32,7 @@ if TYPE_CHECKING:
 
     from agentmerge.sources.adapter import Materialize
     from agentmerge.sources.hub import Snapshot
-
-SHARD = re.compile(r"-\d+-of-\d+\.safetensors$")
-NOT_WEIGHTS = ("training_args.*", "optimizer*", "scheduler*", "rng_state*")  # left by a trainer
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What shall be opened, and what there is of it."""
-
-    role: Role | None
-    text: str
-    """What the user wrote."""
-    path: Path
-    """What that is, read as a path."""
-    exists: bool
-    names: tuple[str, ...] | None
-    """What a folder holds, sorted, hidden entries aside; None for anything else."""
-    base: Source | None
-    """What an agent's changes are to be added to, for formats that hold nothing else."""
-    materialize: Materialize = "base_dtype"
-    """How that sum, or what a trainer keeps in a wider dtype, is read."""
-    snapshot: Snapshot | None = None
-    """Of the hub."""
-
-    @property
-    def weights(self) -> list[str]:
-        """The safetensors files of a folder."""
-        return [name for name in self.names or () if name.endswith(".safetensors")]
-
-    def holding(self, suffixes: tuple[str, ...]) -> list[str]:
-        """The files of a folder that end so and may be weights."""
-        names = [name for name in self.names or () if name.endswith(suffixes)]
-        return [name for name in names if not any(fnmatchcase(name, pattern) for pattern in NOT_WEIGHTS)]
+    from agentmerge.sources.trainers import Unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,17 +164,17 @@ def _open_deltas(request: Request) -> AbstractContextManager[Source]:
         folder = Folder(request.path.parent, whole=False)
         return open_deltas(request.role, request.text, folder, (), (request.path.name,), request.base)
     folder = Folder(request.path, whole=True)
-    return open_deltas(request.role, request.text, folder, request.names, _deltas(request), request.base)
+    return open_deltas(request.role, request.text, folder, request.names, deltas_of(request), request.base)
 
 
 def _open_trained(request: Request) -> AbstractContextManager[Source]:
-    folder = _trained(request)
+    folder = trained_of(request)
     assert folder is not None
     return open_trained(request.role, request.text, folder, request.base, request.materialize)
 
 
 def _open_packed(request: Request) -> AbstractContextManager[Source]:
-    first, *more = _packed(request)
+    first, *more = packed_of(request)
     others = [name for name in request.weights if name != first.name]
     if more or others or INDEX in (request.names or ()):
         found = f"{request.path}: found {first.name}, a packed delta, beside {shortened(others or [INDEX])}"
@@ -220,7 +186,7 @@ def _open_packed(request: Request) -> AbstractContextManager[Source]:
 
 
 def _refuse_parts(request: Request) -> NoReturn:
-    parts = _parts(request)
+    parts = parts_of(request)
     assert parts is not None
     raise _unfinished(request.path, parts)
 
@@ -255,59 +221,14 @@ def _only(folder: Path, names: list[str]) -> str:
     return f"{folder}: found only {shortened(names)}"
 
 
-def _is_adapter(request: Request) -> bool:
-    """An adapter's file, or a folder that holds one and no other weights."""
-    if request.names is None:
-        return bool(adapters_of([request.path.name]))
-    adapters = adapters_of(request.names)
-    return bool(adapters) and not {*request.weights, *request.holding(SUFFIXES), INDEX}.intersection(request.names) - {
-        *adapters
-    }
-
-
-def _deltas(request: Request) -> list[str]:
-    """The files that are deltas."""
-    if request.names is None:
-        return delta_files(request.path.parent, [request.path.name])
-    return delta_files(request.path, _single(request))
-
-
-def _packed(request: Request) -> list[Path]:
-    """The files that are packed deltas."""
-    if request.names is None:
-        return [request.path] if request.exists and is_packed(request.path) else []
-    return [path for path in map(request.path.joinpath, _single(request)) if is_packed(path)]
-
-
-def _single(request: Request) -> list[str]:
-    """The safetensors files of a folder that are no shards of its index."""
-    sharded = INDEX in (request.names or ())
-    return [name for name in request.weights if not (sharded and SHARD.search(name))]
-
-
-def _trained(request: Request) -> Path | None:
-    """Where the parts lie that a trainer left, and no whole weights beside them."""
-    whole = {INDEX, TORCH_INDEX, TORCH_SINGLE, *request.weights}
-    return None if request.names is None or whole & {*request.names} else parts_at(request.path, request.names)
-
-
-def _parts(request: Request) -> Unfinished | None:
-    """What a trainer left that is no checkpoint yet; None where there are whole weights, or nothing of the kind."""
-    if request.names is None:
-        return unfinished(request.path.parent, [request.path.name])
-    if request.weights or INDEX in request.names:
-        return None
-    return unfinished(request.path, [path.name for path in request.path.iterdir()])
-
-
 OPENERS = (
     Opener(lambda request: not request.exists and hub_id(request.text) is not None, _refuse_hub_id),
     Opener(lambda request: not request.exists, _refuse_nothing),
-    Opener(_is_adapter, _open_adapter, adds=True),
-    Opener(lambda request: _trained(request) is not None, _open_trained, adds=True),
-    Opener(lambda request: _parts(request) is not None, _refuse_parts),
-    Opener(lambda request: bool(_packed(request)), _open_packed),
-    Opener(lambda request: bool(_deltas(request)), _open_deltas),
+    Opener(is_adapter, _open_adapter, adds=True),
+    Opener(lambda request: trained_of(request) is not None, _open_trained, adds=True),
+    Opener(lambda request: parts_of(request) is not None, _refuse_parts),
+    Opener(lambda request: bool(packed_of(request)), _open_packed),
+    Opener(lambda request: bool(deltas_of(request)), _open_deltas),
     Opener(lambda request: request.names is None, _open_file),
     Opener(lambda request: bool(request.weights) or INDEX in (request.names or ()), _open_folder),
     Opener(lambda request: bool(request.holding(SUFFIXES)) or TORCH_INDEX in (request.names or ()), _open_torch),
