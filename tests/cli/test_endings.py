@@ -18,6 +18,9 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+"""Every one starts processes, a minute and a half of them together."""
+
 COMMAND = [sys.executable, "-m", "agentmerge"]
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")

@@ -16,14 +16,16 @@ from agentmerge.cli.pack import summary
 from agentmerge.deltas.file import check_free
 from agentmerge.engine.reads import named_in
 from agentmerge.errors import MergeError, OutputError, RecipeError, Where
+from agentmerge.files.os_errors import output_errors
 from agentmerge.record import RECORD
 from agentmerge.sources.hub import hub_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agentmerge.cli.console import Bar
     from agentmerge.deltas.record import PackRecord
+    from agentmerge.files.protected import Protected
     from agentmerge.recipe import Recipe
     from agentmerge.record import MergeRecord
 
@@ -107,14 +109,9 @@ class Patches:
         hidden = None if patch is None else patch.with_name(f".{patch.name}.merged")
         folder = out or hidden
         assert folder is not None
-        if folder == hidden and folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
-            found, todo = f"{folder}: what lies there is no merge", "Move it, or give --out DIR."
-            raise OutputError(found, expected="room for the merge", todo=todo, where=Where(path=str(folder)))
-        read = named_in(recipe)
-        read.add_folder(folder, "the merge")
-        for path in files:
-            check_free(path, overwrite=overwrite)
-            read.refuse(path, path.parent.resolve() / path.name)
+        if files:
+            with output_errors(folder):
+                _check(files, folder, hidden, named_in(recipe), overwrite=overwrite)
         return cls(folder, out is not None, patch, undo, overwrite)
 
     @property
@@ -150,6 +147,17 @@ class Patches:
         for path, record in zip((self.patch, self.undo), map(packed.get, ("patch", "undo")), strict=True):
             if path is not None and record is not None:
                 yield "\n".join(summary(record, path))
+
+
+def _check(files: Sequence[Path], folder: Path, hidden: Path | None, read: Protected, *, overwrite: bool) -> None:
+    """Raise OutputError where a file, or the folder of ours, would touch what is anybody's."""
+    if folder == hidden and folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
+        found, todo = f"{folder}: what lies there is no merge", "Move it, or give --out DIR."
+        raise OutputError(found, expected="room for the merge", todo=todo, where=Where(path=str(folder)))
+    read.add_folder(folder, "the merge")
+    for path in files:
+        check_free(path, overwrite=overwrite)
+        read.refuse(path, path.parent.resolve() / path.name)
 
 
 def _impossible(found: str, todo: str) -> RecipeError:
