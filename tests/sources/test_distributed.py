@@ -41,6 +41,10 @@ def test_the_chunks_of_every_file_are_the_whole(tmp_path: Path, cuts: int, files
     same(read(put_distcp(tmp_path / "a", TENSORS, cuts=cuts, files=files)), TENSORS)
 
 
+def test_members_of_enums_may_be_saved_by_name(tmp_path: Path) -> None:
+    same(read(put_distcp(tmp_path / "a", TENSORS, by_name=True)), TENSORS)
+
+
 @pytest.mark.parametrize(
     ("keys", "around"), [(("model",), ()), (("app", "model"), ("app",)), ((), ()), (("state", "actor"), ("state",))]
 )

@@ -33,7 +33,7 @@ PLACES = {
 STOP = b"."
 DICT = "collections.OrderedDict"
 GETATTR = ("__builtin__.getattr", "builtins.getattr")
-"""How a class inside another one is named; here that makes the longer name, and looks at nothing."""
+"""How what is inside a class is named; here that makes the longer name, and looks at nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +218,14 @@ class _Machine:
             self.stack.append({})
         elif called.text in self._calls:
             self.stack.append(Call(called.text, arguments))
-        elif called.text in GETATTR and (name := _inner(arguments)) in self._records:
+        elif called.text in GETATTR and self._known_inside(name := _inner(arguments)):
             self.stack.append(Name(name))
         else:
             raise PickleRefused(f"it asks to call {called.text[:120]!r}")
+
+    def _known_inside(self, name: str) -> bool:
+        """Whether it is a known class in another one, or a member of a known enum (Python 3.11.0 to 3.11.3)."""
+        return name in self._records or name.rpartition(".")[0] in self._calls
 
     def record(self) -> None:
         """An object, of which only the class's name and the arguments are kept."""
