@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from agentmerge import apply, merge, pack
 from agentmerge.deltas import pack as packing
-from agentmerge.errors import BASE, Role
 from agentmerge.files.header import header_of
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import CHUNK, entries_of, smallest
@@ -24,13 +22,12 @@ from agentmerge.testing import (
     read_checkpoint,
     write_checkpoint,
 )
-from tests.sources.test_delta import changes, put_delta
+from tests.sources.test_delta import changes, over, put_delta, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from agentmerge.sources.source import Source
     from agentmerge.tensors import Array
 
 BF16 = DTYPES["BF16"]
@@ -40,19 +37,6 @@ def sums(folder: Path) -> dict[str, str]:
     """sha256 of every file."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in files}
-
-
-@contextmanager
-def over(base: Path, delta: Path) -> Iterator[Source]:
-    with opened(BASE, str(base)) as below, opened(Role("code"), str(delta), below) as source:
-        yield source
-
-
-def whole(source: Source) -> dict[str, Array]:
-    return {
-        name: source.weights.read(Block(spec, 0, spec.elements)).reshape(spec.shape)
-        for name, spec in source.specs.items()
-    }
 
 
 def bits(array: Array) -> Array:

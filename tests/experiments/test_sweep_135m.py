@@ -7,31 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments" / "agents_135m"
 COUNT = {"dev": 64, "test": 64}
-
-
-@pytest.fixture(scope="module")
-def experiment() -> Iterator[Any]:
-    """Its modules, which are scripts beside each other."""
-    before, path = set(sys.modules), list(sys.path)
-    sys.path.insert(0, str(FOLDER))
-    yield import_module
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 def test_a_grid_goes_on_until_its_best_has_both_neighbours(experiment: Any) -> None:

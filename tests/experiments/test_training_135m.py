@@ -9,28 +9,13 @@ import sys
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments" / "agents_135m"
-
-
-@pytest.fixture(scope="module")
-def experiment() -> Iterator[Any]:
-    """Its modules, which are scripts beside each other."""
-    before, path = set(sys.modules), list(sys.path)
-    sys.path.insert(0, str(FOLDER))
-    yield import_module
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 def test_every_right_answer_is_judged_right_and_another_prompts_answer_is_not(experiment: Any) -> None:
