@@ -15,10 +15,10 @@ from typing import Any
 
 from plans import key
 from results import Seed, Value, average
-from sets import ABOUT, HARM
+from sets import ABOUT, HARM, domains_of, untrained
 from tasks import DOMAINS
 
-REGISTERED = Path(__file__).parent / "registered.json"
+REGISTERED, REGISTERED2 = (Path(__file__).parent / f"registered{study}.json" for study in ("", "2"))
 ADVISED = "wudi_auto, advised"
 
 
@@ -43,14 +43,20 @@ class Verdict:
 Cases = dict[str, Value | None]
 
 
-def read_registered() -> dict[str, Any]:
-    """What was said before."""
-    return dict(json.loads(REGISTERED.read_text(encoding="utf-8")))
+def read_registered(path: Path = REGISTERED) -> dict[str, Any]:
+    """What was said before; of the first study unless another file is named."""
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def confirming(seeds: Sequence[Seed], registered: dict[str, Any]) -> list[Seed]:
     """The seeds that played no part in choosing."""
-    return [seed for seed in seeds if seed.number in registered["confirmation_seeds"]]
+    return [seed for seed in seeds if seed.name in registered["confirmation_seeds"]]
+
+
+def taking_part(seeds: Sequence[Seed], registered: dict[str, Any]) -> list[Seed]:
+    """Those that choose and those that confirm: a study's, of all that were saved."""
+    named = [*registered["selection_seeds"], *registered["confirmation_seeds"]]
+    return [seed for seed in seeds if seed.name in named]
 
 
 def healthy_sets(registered: dict[str, Any]) -> list[str]:
@@ -113,10 +119,11 @@ def below(hypothesis: dict[str, Any], seeds: Sequence[Seed], registered: dict[st
     return found
 
 
-def domains(hypothesis: dict[str, Any], seeds: Sequence[Seed], _: dict[str, Any]) -> Cases:
-    """Every domain with the guard's advice, less the base and less plain averaging."""
+def domains(hypothesis: dict[str, Any], seeds: Sequence[Seed], registered: dict[str, Any]) -> Cases:
+    """Every domain of what is recommended for a damaged agent, less the base and less plain averaging."""
+    label = registered.get("with_damage", ADVISED)
     return {
-        f"{case(name, seed)}, {domain}, above {what}": paired(seed, key(ADVISED, name), other, [domain])
+        f"{case(name, seed)}, {domain}, above {what}": paired(seed, key(label, name), other, [domain])
         for name in hypothesis["sets"]
         for seed in seeds
         for domain in DOMAINS
@@ -128,10 +135,47 @@ def advice(_: dict[str, Any], seeds: Sequence[Seed], registered: dict[str, Any])
     """What the advice gains over all domains."""
     plain = registered["recommended"]
     return {
-        case(name, seed): paired(seed, key(ADVISED, name), key(plain, name), list(DOMAINS))
+        case(name, seed): paired(seed, key(f"{plain}, advised", name), key(plain, name), list(DOMAINS))
         for name in harm_sets(registered)
         for seed in seeds
     }
+
+
+def gain(hypothesis: dict[str, Any], seeds: Sequence[Seed], registered: dict[str, Any]) -> Cases:
+    """The recommended rule less others, on some domains of every set.
+
+    Fields of the hypothesis: `over`, labels of rules, or base; `on`: own, untrained or all domains; `sets`, left out:
+    all that are registered; `each`: every domain is a case; `average`: the mean of all cases is the only one.
+    """
+    found: Cases = {}
+    for name in hypothesis.get("sets", registered["sets"]):
+        mine, on = key(rule_for(name, registered), name), ON[hypothesis["on"]](name)
+        for seed in seeds:
+            for other in hypothesis["over"]:
+                theirs = other if other == "base" else key(other, name)
+                for part in [[domain] for domain in on] if hypothesis.get("each") else [on] if on else []:
+                    place = f", {part[0]}" if hypothesis.get("each") else ""
+                    found[f"{case(name, seed)}{place}, above {other}"] = paired(seed, mine, theirs, part)
+    return {"mean": mean_of_cases(found)} if hypothesis.get("average") else found
+
+
+def rule_for(name: str, registered: dict[str, Any]) -> str:
+    """What is recommended for a set."""
+    plain: str = registered["recommended"]
+    return registered.get("with_damage", plain) if name in HARM else plain
+
+
+def rounding(hypothesis: dict[str, Any], seeds: Sequence[Seed], registered: dict[str, Any]) -> Cases:
+    """What stochastic rounding gains over rounding to the nearest, by rule: the mean over sets and seeds."""
+    found: Cases = {}
+    for label in hypothesis["labels"]:
+        gains = {
+            case(name, seed): paired(seed, key(label, name), key(label, name, "nearest"), domains_of(name))
+            for name in hypothesis.get("sets", registered["sets"])
+            for seed in seeds
+        }
+        found[label] = mean_of_cases(gains)
+    return found
 
 
 def accused(hypothesis: dict[str, Any], seeds: Sequence[Seed], _: dict[str, Any]) -> Cases:
@@ -141,7 +185,7 @@ def accused(hypothesis: dict[str, Any], seeds: Sequence[Seed], _: dict[str, Any]
         named = accused_in(seed)
         right = None if named is None else named == set(hypothesis["agents"])
         told = ", ".join(sorted(named or ())) or "nobody"
-        found[f"seed {seed.number}, {told}"] = None if right is None else Value(1.0 if right else -1.0, 0.0)
+        found[f"seed {seed.name}, {told}"] = None if right is None else Value(1.0 if right else -1.0, 0.0)
     return found
 
 
@@ -153,12 +197,13 @@ def accused_in(seed: Seed) -> set[str] | None:
 
 def case(name: str, seed: Seed) -> str:
     """A set of a seed in words."""
-    return f"{ABOUT[name]}, seed {seed.number}"
+    return f"{ABOUT[name]}, seed {seed.name}"
 
 
 def paired(seed: Seed, mine: str, other: str, on: Sequence[str]) -> Value | None:
-    """The difference of two models on these domains; none where one was not scored."""
-    return seed.mean(mine, on, against=other) if seed.has(mine) and seed.has(other) else None
+    """The difference of two models on these domains; none where one was not scored on all of them."""
+    there = seed.has(mine, domains=on) and seed.has(other, domains=on)
+    return seed.mean(mine, on, against=other) if there else None
 
 
 def mean_of_cases(cases: Cases) -> Value | None:
@@ -174,4 +219,11 @@ KINDS: dict[str, Callable[[dict[str, Any], Sequence[Seed], dict[str, Any]], Case
     "domains": domains,
     "advice": advice,
     "accused": accused,
+    "gain": gain,
+    "rounding": rounding,
+}
+ON: dict[str, Callable[[str], list[str]]] = {
+    "own": domains_of,
+    "untrained": untrained,
+    "all": lambda _: list(DOMAINS),
 }

@@ -43,8 +43,10 @@ def begin_merging(seed_folder: Path, workers: int, device: str) -> Callable[[Mer
     return lambda job: kitchen.make(job.merge, job.out)
 
 
-def begin_scoring(work: Path, seed: int, device: str, tiny: bool) -> Callable[[Scoring], dict[str, Any]]:
-    """Ready to score; the prompts are read and the model is made once."""
+def begin_scoring(
+    work: Path, seed: int, device: str, tiny: bool, counts: dict[str, int]
+) -> Callable[[Scoring], dict[str, Any]]:
+    """Ready to score, on the first `counts` prompts of a sub-task; these are read and the model is made once."""
     import torch
     from changes import Changes
     from scoring import Scorer
@@ -55,7 +57,7 @@ def begin_scoring(work: Path, seed: int, device: str, tiny: bool) -> Callable[[S
     def score(job: Scoring) -> dict[str, Any]:
         started, found = time.perf_counter(), dict[str, Any]()
         for split in job.splits:
-            right = scorer.score(job.folder, split, list(job.domains))
+            right = scorer.score(job.folder, split, list(job.domains), counts[split])
             found[split] = {task: packed(bits) for task, bits in right.items()}
         if job.merge:
             from sets import SETS

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rules import UNOWNED
+
 if TYPE_CHECKING:
     from plans import Merge
+    from rules import Rule
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,11 @@ class Kitchen:
     def recipe(self, merge: Merge) -> dict[str, Any]:
         """What the product is asked for."""
         rule = merge.rule
-        agents = {
-            name: {"source": str(self.source(name)), "weight": rule.weights.get(name, 1.0)} for name in merge.agents
-        }
         output = {"dtype": "float32"} if rule.output == "float32" else {"rounding": rule.output}
         return {
             "base": str(self.source("base")),
-            "agents": agents,
+            "agents": {name: self._agent(name, rule) for name in merge.agents},
+            **({"keep": str(self._kept(merge))} if rule.keep else {}),
             "method": on_device(rule.method, self.device) if rule.gpu else rule.method,
             "rules": list(rule.rules),
             "inputs": {"unchanged": "allow"},
@@ -41,6 +42,16 @@ class Kitchen:
             "seed": rule.seed,
             "run": {"workers": self.workers, "allow_slow": True},
         }
+
+    def _agent(self, name: str, rule: Rule) -> dict[str, Any]:
+        """An agent, with what was measured on it where the rule reads that."""
+        beside = {rule.reads: str(self.folder / rule.reads / name)} if rule.reads else {}
+        return {"source": str(self.source(name)), "weight": rule.weights.get(name, 1.0), **beside}
+
+    def _kept(self, merge: Merge) -> Path:
+        """The Gram matrices of what the base can do."""
+        name = f"base-{merge.set}" if merge.rule.keep == UNOWNED else merge.rule.keep
+        return self.folder / "grams" / name
 
     def make(self, merge: Merge, out: Path) -> dict[str, Any]:
         """Merge into a new folder; what the record says of the agents."""

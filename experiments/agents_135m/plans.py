@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rules import RULES, TUNED, Family, Rule, advised, remedies
-from sets import DAMAGED, HARM, MODELS, SETS
+from rules import CORE, RULES, TUNED, UNOWNED, Family, Rule, advised, remedies
+from sets import DAMAGED, HARM, HAVE_UNOWNED, MEASURED, MODELS, SETS, domains_scored
+from tasks import levels_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 DEV, TEST, BOTH = ("dev",), ("test",), ("dev", "test")
-CORE = ("wudi_auto", "mean", "TA 1.0", "RAM", "RAM+", "RAM+ auto", "TIES")
 SECOND = ("wudi_auto per matrix", "RAM+ auto 1.1", "resmerge", "iso_c", "tsv_m", "wudi exact")
 MAIN_SETS = ("E5", "E3", "H3", "D2", "U3", "S3", "E7", "F3")
 SOME_SETS = ("E5", "E3", "U3")
 FLOATS = ("wudi_auto", "mean", "RAM+", "RAM+ auto", "TA 1.0")
+COUNTS = {"dev": 256, "test": 512}
+"""Prompts of a sub-task."""
+TINY_COUNTS = {"dev": 4, "test": 6}
 NEAREST = ("wudi_auto", "RAM+ auto", "TA 1.0", "mean", "RAM+", "RAM", "TIES", "resmerge")
 
 
@@ -29,7 +32,17 @@ class Merge:
     splits: tuple[str, ...]
     tier: int  # the lower the sooner
     family: str | None = None
-    value: float | None = field(default=None)
+    value: float | None = None
+    wide: bool = False  # scored on all domains, whatever its set
+
+    @property
+    def domains(self) -> list[str]:
+        """Those that it is scored on."""
+        return domains_scored(self.set, wide=self.wide)
+
+    def lacks(self, entry: Mapping[str, Any]) -> tuple[str, ...]:
+        """Splits that an entry of the results has no scores of, or not of all its domains."""
+        return lacking_of(entry, self.splits, self.domains)
 
     @property
     def key(self) -> str:
@@ -47,6 +60,12 @@ class Merge:
         return self.tier, list(SETS).index(self.set)
 
 
+def lacking_of(entry: Mapping[str, Any], splits: Sequence[str], domains: Sequence[str]) -> tuple[str, ...]:
+    """Splits that an entry of the results has no scores of, or not of all these domains."""
+    wanted = {task for domain in domains for task in levels_of(domain)}
+    return tuple(split for split in splits if not wanted.issubset(entry.get(split, ())))
+
+
 def key(label: str, name: str, output: str = "stochastic", seed: int = 0) -> str:
     """A merge's name in the results: what, of which set, stored how."""
     return " | ".join([label, name, output, *([f"seed {seed}"] if seed else [])])
@@ -62,6 +81,10 @@ class Plan:
     models: Sequence[str]
     """Base and agents."""
     model_splits: tuple[str, ...]
+    counts: Mapping[str, int] = field(default_factory=lambda: COUNTS)
+    """Prompts of a sub-task by split."""
+    wide_agents: bool = False
+    """Whether the seven main agents are scored on all domains."""
 
     def wanted(self, merges: Mapping[str, Mapping[str, Any]], means: Mapping[str, float]) -> Iterator[Merge]:
         """Everything that can be merged now and lacks a score.
@@ -73,23 +96,25 @@ class Plan:
         every = [*self.fixed, *self._tuned(means)]
         once: dict[str, Merge] = {}
         for merge in sorted(every, key=lambda merge: merge.rank):
-            lacking = tuple(s for s in merge.splits if s not in merges.get(merge.key, {}))
+            lacking = merge.lacks(merges.get(merge.key, {}))
             before = once.get(merge.key)
-            if before and set(lacking) <= set(before.splits):
+            if before and set(lacking) <= set(before.splits) and merge.wide <= before.wide:
                 continue
             if lacking:
                 splits = tuple(dict.fromkeys([*(before.splits if before else ()), *lacking]))
                 first = before or merge
                 family, value = merge.family or first.family, merge.value if merge.family else first.value
-                once[merge.key] = Merge(first.set, first.rule, splits, first.tier, family, value)
+                wide = first.wide or merge.wide
+                once[merge.key] = replace(first, splits=splits, family=family, value=value, wide=wide)
         yield from once.values()
 
     def _tuned(self, means: Mapping[str, float]) -> Iterator[Merge]:
         """The next points of every grid; once a grid is done, its best on test."""
+        by_set = {name: {one: mean for one, mean in means.items() if f" | {name} | " in one} for name in SETS}
         for tier, name, sets in self.families:
             family = TUNED[name]
             for one in sets:
-                scored = tuned_means(family, one, means)
+                scored = tuned_means(family, one, by_set[one])
                 values = family.next_values(scored)
                 for value in values:
                     yield Merge(one, family.rule(value), DEV, tier, name, value)
@@ -115,7 +140,7 @@ def is_number(text: str) -> bool:
 
 def select_plan(advice: Mapping[str, Any]) -> Plan:
     """The seed on which rules are chosen: every method on dev, the main ones on test too."""
-    rest = [label for label in RULES if label not in {*CORE, *SECOND}]
+    rest = [label for label, rule in RULES.items() if label not in {*CORE, *SECOND} and not rule.measured]
     fixed = [
         *many(CORE, SETS, BOTH, 1),
         *many(SECOND, SETS, BOTH, 3),
@@ -127,7 +152,7 @@ def select_plan(advice: Mapping[str, Any]) -> Plan:
         *(Merge(s, again(RULES[label]), BOTH, 7) for label in ("wudi_auto", "TA 1.0") for s in SOME_SETS),
     ]
     others = [(5, name, SOME_SETS) for name in TUNED if name not in {"TA", "TIES"}]
-    return Plan(fixed, [(1, "TA", list(SETS)), (1, "TIES", list(SETS)), *others], MODELS, BOTH)
+    return Plan(fixed, [(1, "TA", list(SETS)), (1, "TIES", list(SETS)), *others], MODELS, BOTH, wide_agents=True)
 
 
 def confirm_plan(advice: Mapping[str, Any], registered: Mapping[str, Any]) -> Plan:
@@ -158,18 +183,31 @@ def tiny_plan(advice: Mapping[str, Any]) -> Plan:
     """Two sets, a rule of each kind, one family."""
     labels = ("wudi_auto", "mean", "RAM+ auto", "resmerge")
     fixed = [*many(labels, ("E2", "H3"), BOTH, 1), *harm_merges(TEST, 2, advice, ("H3",))[:2]]
-    return Plan(fixed, [(1, "TA", ["E2"])], ("base", "tool", "memory", DAMAGED), BOTH)
+    models = ("base", "tool", "memory", DAMAGED)
+    return Plan(fixed, [(1, "TA", ["E2"])], models, BOTH, TINY_COUNTS, wide_agents=True)
 
 
 def many(
-    labels: Sequence[str], sets: Sequence[str] | Mapping[str, Any], splits: tuple[str, ...], tier: int, output: str = ""
+    labels: Sequence[str],
+    sets: Sequence[str] | Mapping[str, Any],
+    splits: tuple[str, ...],
+    tier: int,
+    output: str = "",
+    *,
+    wide: bool = False,
 ) -> list[Merge]:
-    """Each of these rules on each of these sets."""
+    """Each of these rules on each of these sets, where what it reads was measured."""
     return [
-        Merge(name, RULES[label].stored(output) if output else RULES[label], splits, tier)
+        Merge(name, RULES[label].stored(output) if output else RULES[label], splits, tier, wide=wide)
         for name in sets
         for label in labels
+        if possible(RULES[label], name)
     ]
+
+
+def possible(rule: Rule, name: str) -> bool:
+    """Whether everything that a rule reads was measured for a set."""
+    return (not rule.reads or name in MEASURED) and (rule.keep != UNOWNED or name in HAVE_UNOWNED)
 
 
 def harm_merges(
@@ -182,4 +220,4 @@ def harm_merges(
 
 def again(rule: Rule) -> Rule:
     """Another draw of the rounding."""
-    return Rule(rule.label, rule.method, rule.rules, rule.output, gpu=rule.gpu, seed=1)
+    return replace(rule, seed=1)

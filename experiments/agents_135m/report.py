@@ -12,7 +12,7 @@ from typing import Any
 
 import tables
 from guard_tables import guard_numbers, put_into
-from hypotheses import ADVISED, confirming, paired, read_registered, verdicts
+from hypotheses import ADVISED, confirming, paired, read_registered, taking_part, verdicts
 from plans import key
 from results import RESULTS, Seed, Value, average, over, read_seeds
 from rules import RULES
@@ -29,7 +29,8 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=DOCS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
-    seeds, registered = read_seeds(given.results), read_registered()
+    registered = read_registered()
+    seeds = taking_part(read_seeds(given.results), registered)
     if not seeds:
         raise SystemExit(f"{given.results}: no seed has been scored")
     from figures import draw_all
@@ -46,7 +47,7 @@ def main() -> None:
 
 def pages(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
     """The pages by their names: what the texts call {name} is put in its place."""
-    made = parts(seeds, registered)
+    made = parts(taking_part(seeds, registered), registered)
     found = {}
     for page, text in PAGES.items():
         filled = (HERE / text).read_text(encoding="utf-8")

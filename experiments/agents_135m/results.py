@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from plans import key, tuned_means
 from rules import TUNED
-from saved import RESULTS, mean_of, unpacked
+from saved import RESULTS, own_mean, unpacked
 from sets import domains_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+
+SEED = re.compile(r"([a-z0-9]+-)?seed\d+")
+"""Of the results' files: seed4, gemma3-seed1; others are copies that were put aside."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,15 @@ class Seed:
         """Its number."""
         return int(self.data["seed"])
 
-    def has(self, name: str, split: str = "test") -> bool:
-        """Whether a model, or a merge by its key, was scored."""
-        return split in self._entry(name)
+    @property
+    def name(self) -> int | str:
+        """What a registration calls it: its number, of another architecture its name, too ("gemma3 1")."""
+        return self.data.get("name", self.number)
+
+    def has(self, name: str, split: str = "test", domains: Iterable[str] = ()) -> bool:
+        """Whether a model, or a merge by its key, was scored, on these domains at least."""
+        bits = self._entry(name).get(split)
+        return bits is not None and {task.split("/")[0] for task in bits}.issuperset(domains)
 
     def _entry(self, name: str) -> dict[str, Any]:
         return self.data["models"].get(name) or self.data["merges"].get(name, {})
@@ -74,9 +85,9 @@ class Seed:
 
     @cached_property
     def dev_means(self) -> dict[str, float]:
-        """Mean over the sub-tasks on dev, by key of the merges that were scored there."""
-        count = self.data["count"]["dev"]
-        return {name: mean_of(entry["dev"], count) for name, entry in self.data["merges"].items() if "dev" in entry}
+        """Mean over the sub-tasks of the set's own domains on dev, by key of the merges that were scored there."""
+        merges = self.data["merges"].items()
+        return {name: own_mean(entry, "dev", self.data["count"]) for name, entry in merges if "dev" in entry}
 
     def chosen(self, family: str, name: str) -> str | None:
         """The key of a family's setting that dev chose for a set; none where it has no score on test."""
@@ -123,9 +134,10 @@ class Seed:
 
 
 def read_seeds(folder: Path = RESULTS) -> list[Seed]:
-    """All that were saved, by number."""
-    found = [Seed(json.loads(path.read_text())) for path in folder.glob("seed?.json")]
-    return sorted(found, key=lambda seed: seed.number)
+    """All that were saved, by number, those of other architectures behind them by name."""
+    paths = [path for path in folder.glob("*.json") if SEED.fullmatch(path.stem)]
+    found = [Seed(json.loads(path.read_text())) for path in paths]
+    return sorted(found, key=lambda seed: (seed.data.get("name", ""), seed.number))
 
 
 def over(seeds: Sequence[Seed], value: Callable[[Seed], Value | None]) -> Value | None:

@@ -1,4 +1,4 @@
-"""Which methods are tried, at which settings, and what is tuned. Knows no sets, no files and no results."""
+"""Which methods are tried, at which settings, and what is tuned. Knows no sets and no results."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ class Rule:
     left_out: tuple[str, ...] = ()
     gpu: bool = False  # whether it works on whole matrices
     seed: int = 0
+    keep: str = ""  # of the base's Gram matrices that hold what it can do (grams.py): their name, or UNOWNED
+    reads: str = ""  # what was measured on every agent's own answers: grams or importance
+
+    @property
+    def measured(self) -> bool:
+        """Whether it needs anything of grams.py."""
+        return bool(self.keep or self.reads)
 
     def stored(self, output: str) -> Rule:
         """The same, stored in another way."""
@@ -68,7 +75,9 @@ def around(name: str, then: Method | str, **settings: Any) -> Method:
 
 TA, TIES, RAM, AUTO = {"name": "task_arithmetic"}, {"name": "ties"}, {"name": "ram"}, {"name": "ram_plus_auto"}
 CRUMBS = {"name": "breadcrumbs_ties", "gamma": 0.0}
-WUDI, WUDI_AUTO = {"name": "wudi", "solver": "exact"}, {"name": "wudi_auto"}
+WUDI, WUDI_AUTO, REGMEAN = {"name": "wudi", "solver": "exact"}, {"name": "wudi_auto"}, {"name": "regmean"}
+BASE, UNOWNED = "base", "unowned"
+"""Gram matrices of the base on prompts of everything, and on those of what no agent of the set was trained on."""
 
 
 def scaled(method: Method, key: str, value: float) -> Method:
@@ -112,6 +121,21 @@ RULES: dict[str, Rule] = {
             rules=tuple({"tensors": glob, "then": {"name": "ram_plus_auto"}} for glob in ("*embed_tokens*", "*norm*")),
             gpu=True,
         ),
+        # the same with the base as one more agent that changes nothing where its inputs lie
+        Rule("wudi_auto, keep", WUDI_AUTO, gpu=True, keep=BASE),
+        Rule("wudi_auto, keep x 0.3", {**WUDI_AUTO, "keep": 0.3}, gpu=True, keep=BASE),
+        Rule("wudi_auto, keep x 3", {**WUDI_AUTO, "keep": 3.0}, gpu=True, keep=BASE),
+        Rule("wudi_auto, keep x 10", {**WUDI_AUTO, "keep": 10.0}, gpu=True, keep=BASE),
+        Rule("wudi_auto, keep unowned", WUDI_AUTO, gpu=True, keep=UNOWNED),
+        Rule("wudi exact, keep", WUDI, gpu=True, keep=BASE),
+        Rule("wudi_auto 0.9, keep", {**WUDI_AUTO, "retention": 0.9}, gpu=True, keep=BASE),
+        Rule("regmean, keep", REGMEAN, gpu=True, keep=BASE, reads="grams"),
+        # by what was measured on every agent's own answers
+        Rule("regmean", REGMEAN, gpu=True, reads="grams"),
+        Rule("fisher", {"name": "fisher"}, reads="importance"),
+        Rule("RAM, importance", {**RAM, "shared": "importance"}, reads="importance"),
+        Rule("esm", {"name": "esm"}, gpu=True, reads="grams"),
+        Rule("esm_vit", {"name": "esm_vit"}, gpu=True, reads="grams"),
         # element by element
         Rule("mean", {"name": "linear"}),
         Rule("TA 1.0", {**TA, "scale": 1.0}),
@@ -150,8 +174,29 @@ RULES: dict[str, Rule] = {
         Rule("calibrate tsv_m", around("calibrate", {"name": "tsv_m"}), gpu=True),
     )
 }
-"""By label: settings that no score chose. Fisher, RegMean and ESM want each agent's data and are not among them;
-slerp and nearswap take two agents and one; region merges nothing."""
+"""By label: settings that no score chose."""
+
+DEFAULTS: dict[str, str] = {
+    RULES[label].method["name"]: label
+    for label in (
+        *("wudi_auto", "wudi adam", "mean", "TA 1.0", "TIES", "RAM", "RAM+", "RAM+ soft", "RAM+ auto", "SCE"),
+        *("DARE + TA", "Breadcrumbs", "Breadcrumbs TIES", "DELLA", "DELLA linear", "disentangle TIES", "multislerp"),
+        *("model_stock", "calibrate TA", "svc TA", "tsv_m", "iso_c", "iso_cts", "resmerge"),
+        *("fisher", "regmean", "esm", "esm_vit"),
+    )
+}
+"""Each registered method at its default, wrappers around another one at its default; task_arithmetic is the plain sum, as
+its default is the mean."""
+LEFT_OUT = {
+    "slerp": "takes two agents, as multislerp takes any number",
+    "nearswap": "takes one agent",
+    "region": "scales some elements of one agent to ask what they do; merges nothing",
+}
+"""Registered methods that are in no rule, and why."""
+CORE = ("wudi_auto", "mean", "TA 1.0", "RAM", "RAM+", "RAM+ auto", "TIES")
+KEEP = tuple(label for label, rule in RULES.items() if rule.keep)
+WIDE = (*CORE, *KEEP)
+"""Scored on all domains of every set in study 2: what a merge loses where no agent was trained is seen nowhere else."""
 
 
 def remedies(damaged: str) -> list[Rule]:
@@ -175,11 +220,11 @@ def remedies(damaged: str) -> list[Rule]:
     return [replace(plain, label="wudi_auto, damaged left out", left_out=(damaged,)), *weighed, *skipped]
 
 
-def advised(advice: dict[str, Any]) -> Rule:
-    """The recommended rule with what the guard says of a set: {"weights", "rules", "leave_out"}, each optional."""
+def advised(advice: dict[str, Any], label: str = "wudi_auto") -> Rule:
+    """A rule with what the guard says of a set: {"weights", "rules", "leave_out"}, each optional."""
     return replace(
-        RULES["wudi_auto"],
-        label="wudi_auto, advised",
+        RULES[label],
+        label=f"{label}, advised",
         rules=tuple(advice.get("rules", ())),
         weights=dict(advice.get("weights", {})),
         left_out=tuple(advice.get("leave_out", ())),

@@ -8,9 +8,13 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sets import domains_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RESULTS = Path(__file__).parent / "results"
 POINTS = 60  # of a training curve that are kept
@@ -23,18 +27,20 @@ class Saved:
         path: of the JSON.
         folder: of the seed, with base, agents and logs.
         counts: prompts of a sub-task by split.
+        name: of the seed where its number is not enough.
     """
 
-    def __init__(self, path: Path, folder: Path, seed: int, counts: dict[str, int]):
+    def __init__(self, path: Path, folder: Path, seed: int, counts: Mapping[str, int], name: str = ""):
         self._path, self._written = path, 0.0
         sums = sums_of(folder)
         found = json.loads(path.read_text()) if path.exists() else {}
-        if found and (found["checkpoints"], found["count"]) != (sums, counts):
+        if found and (found["checkpoints"], found["count"]) != (sums, dict(counts)):
             path.replace(path.with_suffix(f".{int(time.time())}.json"))
             found = {}
         self.data: dict[str, Any] = found or {
             "seed": seed,
-            "count": counts,
+            **({"name": name} if name else {}),
+            "count": dict(counts),
             "checkpoints": sums,
             "models": {},
             "merges": {},
@@ -55,7 +61,7 @@ class Saved:
     def _look(self, name: str) -> None:
         entry = self.data["merges"][name]
         if "dev" in entry:
-            self._means[name] = mean_of(entry["dev"], self.data["count"]["dev"])
+            self._means[name] = own_mean(entry, "dev", self.data["count"])
 
     def fail(self, name: str, error: str) -> None:
         """What could not be done, and why."""
@@ -74,6 +80,12 @@ class Saved:
         fresh.write_text(json.dumps(self.data, separators=(",", ":")) + "\n", encoding="utf-8")
         fresh.replace(self._path)
         self._written = time.monotonic()
+
+
+def own_mean(entry: dict[str, Any], split: str, counts: dict[str, int]) -> float:
+    """Mean of a merge over the sub-tasks of its set's own domains, whatever else it was scored on."""
+    own = domains_of(entry["set"])
+    return mean_of({task: bits for task, bits in entry[split].items() if task.split("/")[0] in own}, counts[split])
 
 
 def mean_of(bits: dict[str, str], count: int) -> float:

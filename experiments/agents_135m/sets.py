@@ -62,6 +62,17 @@ def domains_of(name: str) -> list[str]:
     return [domain for domain in DOMAINS if domain in own]
 
 
+def domains_scored(name: str, *, wide: bool) -> list[str]:
+    """Those of a set, or all of them: on what no agent was trained on a merge may lose, too."""
+    return list(DOMAINS) if wide else domains_of(name)
+
+
+def untrained(name: str) -> list[str]:
+    """Domains that no agent of a set was trained on."""
+    own = {domain_of(agent) for agent in SETS[name]}
+    return [domain for domain in DOMAINS if domain not in own]
+
+
 def domains_of_model(agent: str, *, all_of_them: bool) -> list[str]:
     """What base or an agent is scored on.
 
@@ -71,5 +82,9 @@ def domains_of_model(agent: str, *, all_of_them: bool) -> list[str]:
     return list(DOMAINS) if agent in wide else [domain_of(agent)]
 
 
+MEASURED = tuple(name for name, agents in SETS.items() if set(agents) <= set(DOMAINS))
+"""Sets whose agents were all measured on their own answers (grams.py)."""
+HAVE_UNOWNED = ("H3", "H4", "E3", "D2")
+"""Sets for which the base was measured on what no agent was trained on."""
 MODELS = ("base", *dict.fromkeys(agent for agents in SETS.values() for agent in agents))
 """What is scored beside the merges."""

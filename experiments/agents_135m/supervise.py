@@ -15,7 +15,7 @@ from tasks import DOMAINS, LEVELS, SUB_TASKS, Sample, draw, levels_of
 from trainee import Lesson, Trainee
 
 TOKENS = 12_000  # of one pass backward: nothing else runs beside it
-GUARD, GUARD_STREAM = 8, 1000  # prompts of a sub-task that are kept with the base's answers; added to their seed
+GUARD, GUARD_STREAM = 32, 1000  # prompts of a sub-task that are kept with the base's answers; added to their seed
 ENDING = "<|im_end|>"
 
 
@@ -89,15 +89,22 @@ def right_answers(tokens: Tokens, domain: str, count: int, key: str, device: tor
 
 
 def write_guard(path: Path, model: Model, tokens: Tokens, seed: int, count: int) -> None:
-    """Prompts of all sub-tasks, of a stream of their own, with what the base answers greedily."""
-    samples = {task: prompts(tokens, task, "check", seed + GUARD_STREAM, count) for task in SUB_TASKS}
-    exam, lines = Exam(model, tokens, samples), []
-    for domain in DOMAINS:
-        texts, sizes = exam.answers(domain)
-        ends = [ENDING if size <= DOMAINS[domain].length else "" for size in sizes]
-        asked = [(task, sample.prompt) for task in levels_of(domain) for sample in samples[task]]
-        for (task, prompt), text, end in zip(asked, texts, ends, strict=True):
-            lines.append(json.dumps({"prompt": prompt, "response": text + end, "task": task}) + "\n")
+    """Prompts of all sub-tasks with what the base answers greedily."""
     fresh = path.with_name(f".{path.name}")
+    lines = (json.dumps(one) + "\n" for one in answered(model, tokens, seed, count, list(DOMAINS)))
     fresh.write_text("".join(lines), encoding="utf-8")
     fresh.replace(path)
+
+
+def answered(model: Model, tokens: Tokens, seed: int, count: int, domains: list[str]) -> list[dict[str, str]]:
+    """Prompts of a stream of their own, `count` of a sub-task, with what a model answers greedily."""
+    asked = [task for domain in domains for task in levels_of(domain)]
+    samples = {task: prompts(tokens, task, "check", seed + GUARD_STREAM, count) for task in asked}
+    exam, found = Exam(model, tokens, samples), []
+    for domain in domains:
+        texts, sizes = exam.answers(domain)
+        ends = [ENDING if size <= DOMAINS[domain].length else "" for size in sizes]
+        questions = [(task, sample.prompt) for task in levels_of(domain) for sample in samples[task]]
+        for (task, prompt), text, end in zip(questions, texts, ends, strict=True):
+            found.append({"prompt": prompt, "response": text + end, "task": task})
+    return found

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -21,47 +20,60 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import Merging, Scoring, begin_merging, begin_scoring
-from plans import Merge, Plan, confirm_plan, select_plan, tiny_plan
+from crew import workers_of
+from jobs import Merging, Scoring
+from plans import Merge, Plan, confirm_plan, lacking_of, select_plan, tiny_plan
 from pool import Done, Worker, collect
 from saved import RESULTS, Saved
-from sets import domains_of, domains_of_model
-from train import visible
+from sets import domains_of_model
+from study2 import confirm2_plan, survey_plan, tiny_confirm2, tiny_survey
 from warm import keep_loops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COUNTS = {"dev": 256, "test": 512}
-TINY_COUNTS = {"dev": 4, "test": 6}
 WAITING = 24  # merged checkpoints of 270 MB that may wait for a scorer
 SCORERS = 2  # on one GPU
 TRIES = 2
-REGISTERED = Path(__file__).parent / "registered.json"
+REGISTERED = {"confirm": "registered.json", "confirm2": "registered2.json"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="what train.py was given")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--plan", choices=("select", "confirm"), required=True)
+    parser.add_argument("--plan", choices=("select", "confirm", "survey", "confirm2"), required=True)
     parser.add_argument("--gpus", type=int, default=1, help="how many of the visible ones; 0: the processor")
     parser.add_argument("--scorers", type=int, default=SCORERS, help="processes that score on one GPU")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which nothing more begins")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--called", default="", help="of another architecture: gemma3 saves gemma3-seedS.json")
     parser.add_argument("--tiny", action="store_true", help="two sets and few rules, on the processor")
     given = parser.parse_args()
     if not given.tiny:
         keep_loops(given.work)
-    folder = given.work / f"seed{given.seed}"
-    advice = read_advice(folder)
-    registered = json.loads(REGISTERED.read_text())
-    if given.plan == "confirm" and given.seed not in registered["confirmation_seeds"]:
-        raise SystemExit(f"--seed {given.seed}: {REGISTERED.name} has other seeds that confirm")
-    plan = select_plan(advice) if given.plan == "select" else confirm_plan(advice, registered)
-    saved = Saved(given.results / f"seed{given.seed}.json", folder, given.seed, TINY_COUNTS if given.tiny else COUNTS)
+    folder, prefix = given.work / f"seed{given.seed}", f"{given.called}-" if given.called else ""
+    name = f"{given.called} {given.seed}" if given.called else ""
+    plan = plan_of(given.plan, name or given.seed, read_advice(folder), tiny=given.tiny)
+    path = given.results / f"{prefix}seed{given.seed}.json"
+    saved = Saved(path, folder, given.seed, plan.counts, name)
     with scratch_folder(given.work) as scratch:
-        Sweep(given, tiny_plan(advice) if given.tiny else plan, saved, scratch).run()
+        Sweep(given, plan, saved, scratch).run()
+
+
+def plan_of(plan: str, name: str | int, advice: dict[str, Any], *, tiny: bool) -> Plan:
+    """The plan of this name for a seed; raises SystemExit where the seed was not registered for it."""
+    if plan == "survey":
+        return tiny_survey(advice) if tiny else survey_plan(advice)
+    if plan == "select":
+        return tiny_plan(advice) if tiny else select_plan(advice)
+    file = REGISTERED[plan]
+    registered = json.loads((Path(__file__).parent / file).read_text(encoding="utf-8"))
+    if not tiny and name not in registered["confirmation_seeds"]:
+        raise SystemExit(f"seed {name}: {file} has other seeds that confirm: {registered['confirmation_seeds']}")
+    if plan == "confirm2":
+        return tiny_confirm2(advice, registered) if tiny else confirm2_plan(advice, registered)
+    return tiny_plan(advice) if tiny else confirm_plan(advice, registered)
 
 
 def read_advice(folder: Path) -> dict[str, Any]:
@@ -92,7 +104,7 @@ class Sweep:
         self._tries: dict[str, int] = {}
         self._facts: dict[str, dict[str, Any]] = {}
         self._done, self._told = 0, 0.0
-        self._mergers, self._scorers = workers_of(given)
+        self._mergers, self._scorers = workers_of(given, plan.counts)
         self._queue_models()
 
     def run(self) -> None:
@@ -112,13 +124,13 @@ class Sweep:
         """Base and agents, those first whose scores lack."""
         for place, name in enumerate(self._plan.models):
             splits = self._plan.model_splits if name == "base" else ("test",)
-            lacking = tuple(s for s in splits if s not in self._saved.data["models"].get(name, {}))
+            domains = domains_of_model(name, all_of_them=self._plan.wide_agents)
+            lacking = lacking_of(self._saved.data["models"].get(name, {}), splits, domains)
             path = self._folder / "base" if name == "base" else self._folder / "agents" / name
             if name not in self._saved.data["checkpoints"]:
                 self._saved.fail(name, "there is no such checkpoint")
             elif lacking:
                 tier = 0 if name == "base" else 1
-                domains = domains_of_model(name, all_of_them=self._about["plan"] == "select")
                 job = Scoring(name, path, lacking, tuple(domains))
                 heapq.heappush(self._ready, ((tier, 10 * place), next(self._order), job))
 
@@ -168,8 +180,7 @@ class Sweep:
             self._failed(job, done.error)
         elif isinstance(job, Merging):
             self._facts[job.merge.key] = done.value
-            domains = tuple(domains_of(job.merge.set))
-            scoring = Scoring(job.merge.key, job.out, job.merge.splits, domains, job.merge)
+            scoring = Scoring(job.merge.key, job.out, job.merge.splits, tuple(job.merge.domains), job.merge)
             heapq.heappush(self._ready, (job.merge.rank, next(self._order), scoring))
         else:
             self._done += 1
@@ -223,34 +234,9 @@ def described(merge: Merge) -> dict[str, Any]:
     rule = merge.rule
     found = {"set": merge.set, "label": rule.label, "output": rule.output, "method": rule.method}
     beside = {"rules": rule.rules, "weights": rule.weights, "left_out": rule.left_out, "seed": rule.seed}
+    beside |= {"keep": rule.keep, "reads": rule.reads}
     tuned = {"family": merge.family, "value": merge.value} if merge.family else {}
     return found | tuned | {name: value for name, value in beside.items() if value}
-
-
-def workers_of(given: argparse.Namespace) -> tuple[list[Worker], list[Worker]]:
-    """Those that merge and those that score.
-
-    On every GPU one merges and some score; the rest of the processors merge in processes of a few threads each.
-    """
-    folder, cores = given.work / f"seed{given.seed}", len(os.sched_getaffinity(0))
-    gpus = visible(given.gpus) if given.gpus and not given.tiny else []
-    scorers = given.scorers * len(gpus) or 1
-    threads = 4
-    left = cores - scorers - 2 * len(gpus)
-    mergers = [
-        Worker("cpu", begin_merging, (folder, min(threads, cores), "cpu"), quiet(""), 120)
-        for _ in range(max(1, left // threads))
-    ]
-    mergers += [Worker("gpu", begin_merging, (folder, threads, "cuda"), quiet(gpu), 90) for gpu in gpus]
-    scored = (given.work, given.seed, "cuda" if gpus else "cpu", given.tiny)
-    places = [gpu for _ in range(given.scorers) for gpu in gpus] or [""]
-    return mergers, [Worker("score", begin_scoring, scored, quiet(gpu), 90) for gpu in places]
-
-
-def quiet(gpu: str) -> dict[str, str]:
-    """One GPU or none, and no threads of libraries beside ours."""
-    few = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return {**few, "RAYON_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "true", "CUDA_VISIBLE_DEVICES": gpu}
 
 
 def versions() -> dict[str, str]:

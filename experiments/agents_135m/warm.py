@@ -14,6 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from merging import Kitchen
 from plans import Merge
 from rules import RULES, TUNED, remedies
@@ -59,6 +60,26 @@ def make_agents(folder: Path) -> None:
     made.base.rename(folder / "base")
     for source, name in zip(made.agents.values(), SETS[TOY], strict=True):
         source.rename(folder / "agents" / name)
+    make_measured(folder)
+
+
+def make_measured(folder: Path) -> None:
+    """What grams.py would measure, drawn by chance: importance of the agents, Gram matrices of agents and base."""
+    from safetensors import safe_open
+    from safetensors.numpy import save_file
+
+    draw = np.random.default_rng(0)
+    with safe_open(next((folder / "base").glob("*.safetensors")), framework="np") as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    inputs = {name: draw.standard_normal((600, shape[1])) for name, shape in shapes.items() if "_proj.weight" in name}
+    found = {
+        "importance": {name: draw.random(shape, np.float32) for name, shape in shapes.items()},
+        "grams": {name: (rows.T @ rows / len(rows)).astype(np.float32) for name, rows in inputs.items()},
+    }
+    for kind, names in {"importance": SETS[TOY], "grams": (*SETS[TOY], "base", f"base-{TOY}")}.items():
+        for name in names:
+            (folder / kind / name).mkdir(parents=True)
+            save_file(found[kind], folder / kind / name / "model.safetensors")
 
 
 if __name__ == "__main__":

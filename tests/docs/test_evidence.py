@@ -16,7 +16,12 @@ from report import pages
 from results import read_seeds
 print(json.dumps(pages(read_seeds(), read_registered())))
 """
-GUARD = "from guard_tables import section; from results import read_seeds; print(section(read_seeds()), end='')"
+GUARD = """
+from guard_tables import section
+from hypotheses import read_registered, taking_part
+from results import read_seeds
+print(section(taking_part(read_seeds(), read_registered())), end='')
+"""
 
 
 def made(program: str, folder: str) -> str:
