@@ -185,8 +185,8 @@ DEFAULTS: dict[str, str] = {
         *("fisher", "regmean", "esm", "esm_vit"),
     )
 }
-"""Each registered method at its default, wrappers around another one at its default; task_arithmetic is the plain sum, as
-its default is the mean."""
+"""Each registered method at its default, wrappers around another one; task_arithmetic is the plain sum, as its default
+is the mean."""
 LEFT_OUT = {
     "slerp": "takes two agents, as multislerp takes any number",
     "nearswap": "takes one agent",

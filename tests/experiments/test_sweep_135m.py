@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments" / "agents_135m"
 COUNT = {"dev": 64, "test": 64}
+UNOWNED = ("base-H3", "base-H4", "base-E3", "base-D2")
 
 
 def test_a_grid_goes_on_until_its_best_has_both_neighbours(experiment: Any) -> None:
@@ -61,10 +62,10 @@ def scored(experiment: Any) -> dict[int, dict[str, Any]]:
 def made_up(experiment: Any, plan: Any, seed: int) -> dict[str, Any]:
     """Everything that a plan wants, the recommended rule better than the others, the base worse."""
     sets, rng = experiment("sets"), np.random.default_rng(seed)
-    levels = {"base": 0.3, "wudi_auto": 0.8, "mean": 0.4}
+    levels = {"base": 0.3, "wudi_auto": 0.8, "mean": 0.4, "wudi_auto, keep": 0.95}
 
     def bits(label: str, domains: list[str], split: str) -> dict[str, str]:
-        level = levels.get(label.split(",")[0], 0.6)
+        level = levels.get(label, levels.get(label.split(",")[0], 0.6))
         tasks = [f"{domain}/{how}" for domain in domains for how in ("easy", "hard")]
         draw = {task: np.packbits(rng.random(COUNT[split]) < level) for task in tasks}
         return {task: base64.b64encode(one.tobytes()).decode() for task, one in draw.items()}
@@ -78,13 +79,13 @@ def made_up(experiment: Any, plan: Any, seed: int) -> dict[str, Any]:
     means: dict[str, float] = {}
     while wanted := list(plan.wanted(merges, means)):
         for merge in wanted:
-            own = {s: bits(merge.rule.label, sets.domains_of(merge.set), s) for s in merge.splits}
+            own = {s: bits(merge.rule.label, merge.domains, s) for s in merge.splits}
             told = {name: {"rescale_survived": 0.5} for name in merge.agents}
             about = {"label": merge.rule.label, "set": merge.set, "output": merge.rule.output, "told": told}
             beside = {"retention": {"tool": 1.0}, "merge_seconds": 1.0, "merged_on": "cpu"}
             merges[merge.key] = {**merges.get(merge.key, {}), **about, **beside, **own}
             if "dev" in own:
-                means[merge.key] = experiment("saved").mean_of(own["dev"], COUNT["dev"])
+                means[merge.key] = experiment("saved").own_mean(merges[merge.key], "dev", COUNT)
     run = {"plan": "select", "wall_seconds": 1.0, "gpu_seconds": 2.0, "scored": len(merges)}
     measured = {"skill": "sort", "own": False, "error": 0.2, "kept_answers": 0.5}
     harm = {
@@ -96,6 +97,123 @@ def made_up(experiment: Any, plan: Any, seed: int) -> dict[str, Any]:
     }
     beside = {"runs": [run], "training": {"harm": harm}, "failed": {}, "lacking": []}
     return {"seed": seed, "count": COUNT, "models": models, "merges": merges, **beside}
+
+
+def test_every_registered_method_is_in_a_rule_or_it_is_said_why_not(experiment: Any) -> None:
+    from agentmerge.methods.registry import known_methods
+
+    rules = experiment("rules")
+    ours = {name for name, method in known_methods().items() if method.__module__.startswith("agentmerge.")}
+    assert rules.DEFAULTS.keys() | rules.LEFT_OUT.keys() == ours
+    assert not rules.DEFAULTS.keys() & rules.LEFT_OUT.keys()
+    beside = {"then", "scale"}  # of wrappers; of the plain sum
+    assert all(rules.RULES[label].method.keys() - beside == {"name"} for label in rules.DEFAULTS.values())
+
+
+def test_a_rule_that_reads_what_was_measured_names_it_in_its_recipe(experiment: Any) -> None:
+    rules, plans = experiment("rules"), experiment("plans")
+    kitchen = experiment("merging").Kitchen(Path("seed"), 2, "cpu")
+
+    def recipe(label: str, name: str) -> dict[str, Any]:
+        return dict(kitchen.recipe(plans.Merge(name, rules.RULES[label], (), 0)))
+
+    assert recipe("wudi_auto, keep", "H3")["keep"] == str(Path("seed/grams/base"))
+    assert recipe("wudi_auto, keep unowned", "H3")["keep"] == str(Path("seed/grams/base-H3"))
+    assert recipe("esm", "E2")["agents"]["tool"]["grams"] == str(Path("seed/grams/tool"))
+    assert recipe("fisher", "E2")["agents"]["tool"]["importance"] == str(Path("seed/importance/tool"))
+    assert "keep" not in recipe("wudi_auto", "H3")
+    planned = {(m.rule.label, m.set) for m in plans.many(["esm", "wudi_auto, keep unowned"], ["E2", "H3"], (), 0)}
+    assert planned == {("esm", "E2"), ("wudi_auto, keep unowned", "H3")}
+
+
+def test_plans_of_the_second_study_fit_their_time(experiment: Any) -> None:
+    planned, rules, sets = experiment("planned"), experiment("rules"), experiment("sets")
+    plans = planned.plans()
+    assert planned.size_of(plans["survey"]).prompts < 2_300_000
+    assert planned.size_of(plans["confirm2"]).prompts < 1_200_000
+    assert plans["survey"].counts == {"dev": 128, "test": 256}
+    there = {(merge.rule.label, merge.set) for merge in plans["survey"].fixed if merge.rule.output == "stochastic"}
+    for label in rules.DEFAULTS.values():
+        possible = sets.MEASURED if rules.RULES[label].reads else sets.SETS
+        assert all((label, name) in there for name in possible), label
+    first = [merge for merge in plans["survey"].fixed if merge.tier == 10]
+    assert {merge.set for merge in first} == {"H3"}
+    assert {"wudi_auto, keep", "wudi_auto, keep, advised", "wudi_auto, keep unowned", "mean"} <= {
+        merge.rule.label for merge in first
+    }
+
+
+def test_what_was_scored_on_a_sets_own_domains_alone_is_scored_again_on_all(experiment: Any) -> None:
+    rules, plans = experiment("rules"), experiment("plans")
+    merge = plans.Merge("E2", rules.RULES["mean"], ("test",), 0, wide=True)
+    own = {f"{domain}/{level}": "" for domain in ("tool", "memory") for level in ("easy", "hard")}
+    everything = dict.fromkeys(experiment("tasks").SUB_TASKS, "")
+    plan = plans.Plan([plans.Merge("E2", rules.RULES["mean"], ("test",), 0), merge], [], (), ())
+    for there, left in (({}, [True]), ({"test": own}, [True]), ({"test": everything}, [])):
+        assert [one.wide for one in plan.wanted({merge.key: there}, {})] == left
+
+
+def test_settings_are_chosen_on_the_domains_of_a_sets_agents(experiment: Any) -> None:
+    saved = experiment("saved")
+    bits = {task: saved_bits(task.startswith(("tool", "memory"))) for task in experiment("tasks").SUB_TASKS}
+    assert saved.own_mean({"set": "E2", "dev": bits}, "dev", {"dev": 8}) == 1.0
+    assert saved.own_mean({"set": "H3", "dev": bits}, "dev", {"dev": 8}) == pytest.approx(2 / 7)
+
+
+def saved_bits(right: bool) -> str:
+    """Eight answers that are all right or all wrong."""
+    return base64.b64encode(np.packbits(np.full(8, right)).tobytes()).decode()
+
+
+@pytest.fixture(scope="module")
+def second(experiment: Any) -> list[Any]:
+    """Results of the second study's seeds that confirm, made up as the first one's."""
+    hypotheses, study2 = experiment("hypotheses"), experiment("study2")
+    registered = hypotheses.read_registered(hypotheses.REGISTERED2)
+    advice = {name: {"weights": {"damaged": 0.5}} for name in experiment("sets").HARM}
+    plan, found = study2.confirm2_plan(advice, registered), []
+    for name in registered["confirmation_seeds"]:
+        number = int(str(name).split()[-1])
+        found.append({**made_up(experiment, plan, number), **({"name": name} if isinstance(name, str) else {})})
+    return [experiment("results").Seed(data) for data in found]
+
+
+def test_what_was_registered_for_the_second_study_can_be_judged(experiment: Any, second: list[Any]) -> None:
+    hypotheses = experiment("hypotheses")
+    registered = hypotheses.read_registered(hypotheses.REGISTERED2)
+    found = {one.name: one for one in hypotheses.verdicts(second, registered)}
+    assert all(not one.lacking and one.cases for one in found.values())
+    assert {name for name, one in found.items() if one.word == "open"} == set()
+    held = {"every set", "average", "damaged, seven agents", "damaged, few agents", "untrained kept", "all domains"}
+    assert held <= {name for name, one in found.items() if one.word == "holds"}
+    assert found["untrained kept"].cases == 2 * (4 + 5 + 4 + 4 + 2 + 5)
+    assert hypotheses.verdicts(second[:1], registered)[0].word == "open"
+    worse = {**registered, "recommended": "mean", "with_damage": "mean"}
+    failed = {one.name for one in hypotheses.verdicts(second, worse) if one.word == "fails"}
+    assert {"every set", "average", "damaged, seven agents", "keep keeps", "all domains"} <= failed
+
+
+def test_a_domain_that_was_not_scored_leaves_a_hypothesis_open(experiment: Any, second: list[Any]) -> None:
+    hypotheses = experiment("hypotheses")
+    registered, name = hypotheses.read_registered(hypotheses.REGISTERED2), "wudi_auto, keep | E2 | stochastic"
+    merge = second[0].data["merges"][name]
+    own = {task: bits for task, bits in merge["test"].items() if task.startswith(("tool", "memory"))}
+    merges = {**second[0].data["merges"], name: {**merge, "test": own}}
+    seeds = [experiment("results").Seed({**second[0].data, "merges": merges}), second[1]]
+    found = {one.name: one for one in hypotheses.verdicts(seeds, registered)}
+    assert found["untrained kept"].word == "open"
+    assert len(found["untrained kept"].lacking) == 5
+    assert found["every set"].word == "holds"
+
+
+def test_seeds_of_another_study_are_left_out_and_named(experiment: Any, second: list[Any], tmp_path: Path) -> None:
+    hypotheses, results = experiment("hypotheses"), experiment("results")
+    for file, data in (("gemma3-seed1", second[1].data), ("seed5", second[0].data), ("seed1.177", {}), ("other", {})):
+        (tmp_path / f"{file}.json").write_text(json.dumps(data))
+    found = results.read_seeds(tmp_path)
+    assert [seed.name for seed in found] == [5, "gemma3 1"]
+    assert hypotheses.taking_part(found, hypotheses.read_registered()) == []
+    assert hypotheses.taking_part(found, hypotheses.read_registered(hypotheses.REGISTERED2)) == found
 
 
 def test_a_plan_ends_and_tests_what_dev_chose(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
@@ -246,13 +364,45 @@ def test_a_sweep_goes_on_where_it_was_stopped(tiny_seed: Path) -> None:
     assert not list(tiny_seed.glob("merged-*"))
 
 
-def sweep(work: Path, *more: str) -> dict[str, Any]:
+@pytest.mark.slow
+def test_the_second_study_measures_merges_and_scores(tiny_seed: Path) -> None:
+    pytest.importorskip("transformers", reason="reads inputs of layers; .ci/run installs it")
+    seed = tiny_seed / "seed1"
+    script("grams.py", "--work", str(tiny_seed), "--seed", "1", "--device", "cpu")
+    assert {path.name for path in (seed / "grams").iterdir()} == {"base", "tool", "memory", *UNOWNED}
+    assert {path.name for path in (seed / "importance").iterdir()} == {"tool", "memory"}
+    assert json.loads((seed / "times.json").read_text())["grams"]["gpu_seconds"] > 0
+    assert "0 measured" in script("grams.py", "--work", str(tiny_seed), "--seed", "1", "--device", "cpu")
+    advice = {"H3": {"rules": [{"tensors": "*.mlp.*", "skip": ["damaged"]}]}}
+    (seed / "advice.json").write_text(json.dumps(advice))
+    found = sweep(tiny_seed, "--called", "survey", plan="survey", file="survey-seed1")
+    assert (found["failed"], found["lacking"], found["name"]) == ({}, [], "survey 1")
+    kept = found["merges"]["wudi_auto, keep | E2 | stochastic"]
+    assert len(kept["test"]) == 14
+    assert kept["keep"] == "base"
+    labels = {merge["label"] for merge in found["merges"].values()}
+    assert {"wudi_auto, keep, advised", "wudi_auto, keep unowned", "regmean, keep", "fisher", "esm"} <= labels
+    found = sweep(tiny_seed, "--called", "confirm", plan="confirm2", file="confirm-seed1")
+    assert (found["failed"], found["lacking"]) == ({}, [])
+    assert any(
+        key.startswith("TA ") and len(merge["test"]) == 4 for key, merge in found["merges"].items() if "test" in merge
+    )
+
+
+def sweep(work: Path, *more: str, plan: str = "select", file: str = "seed1") -> dict[str, Any]:
     """Run it, and read what it saved."""
-    command = [sys.executable, str(FOLDER / "sweep.py"), "--work", str(work), "--seed", "1", "--plan", "select"]
-    command += ["--tiny", "--results", str(work / "results"), *more]
+    results = work / "results"
+    given = ["--work", str(work), "--seed", "1", "--plan", plan, "--tiny", "--results", str(results)]
+    script("sweep.py", *given, *more)
+    return dict(json.loads((results / f"{file}.json").read_text()))
+
+
+def script(name: str, *arguments: str) -> str:
+    """Run one; what it printed."""
+    command = [sys.executable, str(FOLDER / name), *arguments]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads((work / "results" / "seed1.json").read_text()))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def environment() -> dict[str, str]:
@@ -271,6 +421,8 @@ def tiny_seed(tmp_path_factory: pytest.TempPathFactory, experiment: Any) -> Path
     base = files.read_weights(work / "raw", "cpu")
     files.save_checkpoint(base, work / "raw", work / "seed1" / "base")
     (work / "seed1" / "logs").mkdir()
+    scoring, model = experiment("scoring"), experiment("model").Model(base)
+    experiment("supervise").write_guard(work / "seed1" / "prompts.jsonl", model, scoring.Tokens(work / "raw"), 1, 1)
     for number, name in enumerate(("tool", "memory", "damaged")):
         draw = torch.Generator().manual_seed(number)
         moved = torch.rand(base.flat.shape, generator=draw) < 0.2
