@@ -29,7 +29,7 @@ from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
 from agentmerge.rule import Rule, check_rules
 from agentmerge.tensors import dtype_name
-from agentmerge.values import AgentName, PathText, Size  # noqa: TC001 - pydantic reads them at run time
+from agentmerge.values import AgentName, PathText, Size, nested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -114,6 +114,8 @@ class Recipe(Settings):
     """The agents' common ancestor: a folder, a single file of weights, or OWNER/MODEL[@REVISION] on the hub."""
     onto: PathText | None = None
     """Another checkpoint of the base's names and shapes, to which what the merge changes of the base is added."""
+    keep: PathText | None = None
+    """The Gram matrices of the base's inputs on what it must keep doing: what `agentmerge grams` wrote of the base."""
     agents: dict[AgentName, AgentSource] = Field(min_length=1)
     """The agents by name, each as its source alone or as a mapping."""
     method: SerializeAsAny[MergeMethod]
@@ -167,7 +169,11 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _beside_given(self) -> Self:
-        for kind in self.method.reads:
+        if self.keep is not None and "keep" not in self.method.reads:
+            found = f"keep: method '{self.method.name}' has no use for it"
+            todo = "Use wudi_auto, wudi (with a `keep` above 0) or regmean, or leave it out."
+            raise RecipeError(found, todo=todo, where=Where(path="keep"))
+        for kind in (kind for kind in self.method.reads if kind != "keep"):
             lacking = [name for name in self.agent_names if getattr(self.agents[name], kind) is None]
             if lacking:
                 path = f"agents.{lacking[0]}.{kind}"
@@ -237,26 +243,12 @@ class Recipe(Settings):
     @property
     def context(self) -> Context:
         """What the method learns from the rest of the recipe."""
-        return Context(self.seed, {name: agent.weight for name, agent in self.agents.items()})
+        return Context(self.seed, {n: agent.weight for n, agent in self.agents.items()}, keep=self.keep is not None)
 
     @property
     def agent_names(self) -> tuple[str, ...]:
         """The agents' names, sorted: the order of every sum."""
         return tuple(sorted(self.agents))
-
-
-def nested(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by their paths as mappings within each other: {"then.density": 0.5} is {"then": {"density": 0.5}}."""
-    found: dict[str, Any] = {}
-    for path, value in settings.items():
-        *outer, last = path.split(".")
-        place = found
-        for name in outer:
-            held = place.get(name, {})
-            place[name] = held if isinstance(held, dict) else {"name": held}  # an inner method by its name alone
-            place = place[name]
-        place[last] = value
-    return found
 
 
 def read_recipe(path: Path) -> Any:

@@ -131,6 +131,8 @@ class Stack:
     grams: tuple[Array | None, ...] = ()
     """Where the method reads them: each agent's Gram matrix of the inputs of this layer, whole whatever the block,
     [in, in] or [experts, in, in]; None of an agent that is absent."""
+    keep: Array | None = None
+    """The same of the base, of what it must keep; None where the method reads none or nothing was measured here."""
     tau: Array | None = None
     """Task vectors that a wrapping method made, float32 [agents, n]; None: those of the agents themselves."""
 

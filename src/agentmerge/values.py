@@ -37,3 +37,17 @@ def format_flop(flop: float) -> str:
         if flop >= size:
             return f"{flop / size:.1f} {unit}"
     return f"{flop / 1e6:.1f} MFLOP"
+
+
+def nested(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their paths as mappings within each other: {"then.density": 0.5} is {"then": {"density": 0.5}}."""
+    found: dict[str, Any] = {}
+    for path, value in settings.items():
+        *outer, last = path.split(".")
+        place = found
+        for name in outer:
+            held = place.get(name, {})
+            place[name] = held if isinstance(held, dict) else {"name": held}  # an inner method by its name alone
+            place = place[name]
+        place[last] = value
+    return found

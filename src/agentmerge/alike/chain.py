@@ -93,5 +93,6 @@ def importance_alike(family: Family, importance: Source) -> Source:
 BESIDE_ALIKE: Mapping[Beside, Callable[[Family, Source], Source]] = {
     "importance": importance_alike,
     "grams": grams_alike,
+    "keep": grams_alike,
 }
-"""How what lies beside an agent's weights is seen as the agent itself is."""
+"""How what lies beside the weights is seen as they are."""

@@ -107,11 +107,13 @@ def stacked(plan: Plan, job: Job, block: Block, rows: Sequence[Array], buffers: 
         return Stack(block, rows[0], stored, tuple(job.rows[i].source for i in job.agents))
     importance = tuple(_importance(plan, job, t, rows) for t in range(len(job.importance)))
     extra = {"importance": importance} if importance else {}
-    grams = tuple(_gram(plan, job, t, rows) for t in range(len(job.grams)))
+    grams = tuple(_gram(plan, job, i, job.work.gram, rows) for i in job.grams)
+    keep = _gram(plan, job, job.keep, job.work.keep, rows)
+    stack = Stack(block, rows[0], stored, plan.names, plan.weights, extra, absent=job.absent, grams=grams, keep=keep)
     if not any(job.rows[i].rounds for i in job.agents):
-        return Stack(block, rows[0], stored, plan.names, plan.weights, extra, absent=job.absent, grams=grams)
+        return stack
     agents = tuple(_restored(plan, job, block, i, rows, buffers) if job.rows[i].rounds else rows[i] for i in job.agents)
-    return Stack(block, rows[0], agents, plan.names, plan.weights, extra, stored, job.absent, grams)
+    return replace(stack, agents=agents, stored=stored)
 
 
 def _restored(plan: Plan, job: Job, block: Block, i: int, rows: Sequence[Array], buffers: Buffers) -> Array:
@@ -138,15 +140,15 @@ def _importance(plan: Plan, job: Job, t: int, rows: Sequence[Array]) -> Array:
     return values
 
 
-def _gram(plan: Plan, job: Job, t: int, rows: Sequence[Array]) -> Array | None:
-    """The Gram matrix of agent t, or its stack of them; None for an agent that counts as unchanged."""
-    if job.grams[t] == 0:
+def _gram(plan: Plan, job: Job, i: int, shape: tuple[int, ...], rows: Sequence[Array]) -> Array | None:
+    """Row i as a Gram matrix or a stack of them; None for row 0, that of an agent that counts as unchanged."""
+    if i == 0:
         return None
-    values, name = rows[job.grams[t]].reshape(job.work.gram), plan.names[t]
+    values = rows[i].reshape(shape)
     if (wrong := no_gram(values)) is not None:
-        source = plan.beside["grams"][name]
+        source = plan.sources[job.rows[i].source]
         raise DataError(
-            f"{job.tensor.name}: grams of agent '{name}' ({source.text}): {wrong}",
+            f"{job.tensor.name}: {job.rows[i].words} ({source.text}): {wrong}",
             expected="X^T X, finite and symmetric",
             todo="Make them again with `agentmerge grams`.",
             where=replace(source.where, tensor=job.tensor.name),

@@ -17,7 +17,7 @@ from agentmerge.survey.ties import HeadDiffers
 from agentmerge.tensors import MERGEABLE, Cast, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agentmerge.alike.alignment import Alignment
     from agentmerge.alike.family import Family
@@ -38,7 +38,7 @@ def plan_of(recipe: Recipe, family: Family, beside: Mapping[Beside, Mapping[str,
     Args:
         recipe: what to do.
         family: its sources under the base's names and shapes.
-        beside: what the method reads beside the weights, by agent, seen as the agents are.
+        beside: what the method reads beside the weights, by agent or "base", seen as the weights are.
 
     Raises:
         MergeError: what headers, configs and the recipe show to be wrong.
@@ -58,6 +58,7 @@ def plan_of(recipe: Recipe, family: Family, beside: Mapping[Beside, Mapping[str,
             todo="Check base and rules.",
         )
     notes = (*_unused(rules), *_notes(family, decisions))
+    notes = (*notes, *_unkept(beside, jobs))
     plan = Plan(recipe, family, beside, jobs, tuple(map(_comparison, family.ties)), layout, notes)
     return replace(plan, notes=(*notes, *idle_notes(plan)))
 
@@ -82,15 +83,20 @@ def varied(plan: Plan, recipe: Recipe) -> Plan:
     """
     if recipe.method.reads != plan.recipe.method.reads:
         raise RecipeError(
-            "method: all recipes of one pass must read the same beside the weights, importance, grams or nothing."
+            "method: all recipes of one pass must read the same beside the weights: importance, grams, keep or nothing."
         )
     other = plan_of(recipe, plan.family, plan.beside)
-    if [(job.step, job.work.gram) for job in other.jobs] != [(job.step, job.work.gram) for job in plan.jobs]:
+    if [_seen(job) for job in other.jobs] != [_seen(job) for job in plan.jobs]:
         raise RecipeError(
             "method: all recipes of one pass must see the same tensors whole or by rows, found one that does not",
             todo="Merge them one by one.",
         )
     return other
+
+
+def _seen(job: Job) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """How a job sees its tensor, and what beside it."""
+    return job.step, job.work.gram, job.work.keep
 
 
 def reader_of(recipe: Recipe) -> Callable[[str, str], bool]:
@@ -157,6 +163,9 @@ class _Draft:
         if job.work.gram:
             job = replace(job, grams=tuple(i + len(rows) - 1 if i else 0 for i in agents))
             rows += [replace(self._beside_row("grams", name, job, job.work.gram), whole=True) for name in present]
+        if job.work.keep and job.name in self.beside["keep"]["base"].specs:
+            job = replace(job, keep=len(rows))
+            rows.append(replace(self._beside_row("keep", "base", job, job.work.keep), whole=True))
         return replace(job, rows=tuple(rows))
 
     def _row(self, source: str, job: Job) -> Row:
@@ -167,22 +176,25 @@ class _Draft:
         return Row(source, spec, rounds=decided and rounds(job.tensor.dtype, opened.weights.stored(spec.name)))
 
     def _beside_row(self, kind: Beside, name: str, job: Job, shape: tuple[int, ...]) -> Row:
-        """The row of what is read beside an agent's tensor, which must have this shape."""
+        """The row of what is read beside a tensor, which must have this shape."""
         source, tensor = self.beside[kind][name], job.name
-        spec, dtypes = source.specs.get(tensor), GRAMS if kind == "grams" else MERGEABLE
+        command = "importance" if kind == "importance" else "grams"
+        spec, dtypes = source.specs.get(tensor), GRAMS if command == "grams" else MERGEABLE
+        row = Row(f"{kind}/{name}", spec or job.tensor)
         if spec is None or spec.shape != shape or spec.dtype not in dtypes:
             what = "no such tensor" if spec is None else f"shape {list(spec.shape)}"
             if spec is not None and spec.dtype not in dtypes:
                 what += f" of {spec.dtype} numbers"
+            model = "the base" if name == "base" else "this agent"
             leave = "leave this layer out of the method's `linear`, or take it from the base"
             raise AlignmentError(
-                f"{tensor}: {kind} of agent '{name}' ({source.text}) has {what}",
-                expected=f"shape {list(shape)}" + (f" of {' or '.join(GRAMS)}" if kind == "grams" else ""),
-                todo=f"Make it again from this agent with `agentmerge {kind}`, or "
-                + (f"{leave}." if kind == "grams" else "take this tensor from the base."),
+                f"{tensor}: {row.words} ({source.text}) has {what}",
+                expected=f"shape {list(shape)}" + (f" of {' or '.join(GRAMS)}" if command == "grams" else ""),
+                todo=f"Make it again from {model} with `agentmerge {command}`, or "
+                + (f"{leave}." if command == "grams" else "take this tensor from the base."),
                 where=replace(source.where, tensor=tensor),
             )
-        return Row(f"{kind}/{name}", spec)
+        return row
 
 
 def _comparison(tie: Tie) -> Job:
@@ -218,6 +230,27 @@ def _unused(rules: Rules) -> Iterator[Note]:
     yield from (Note(f"rule {rule!r} matches no tensor") for rule in unused[:MOST])
     if len(unused) > MOST:
         yield Note(f"{len(unused) - MOST:,} more rules match no tensor")
+
+
+def _unkept(beside: Mapping[Beside, Mapping[str, Source]], jobs: Sequence[Job]) -> Iterator[Note]:
+    """Layers of which it was not measured what the base must keep.
+
+    Raises:
+        AlignmentError: all are.
+    """
+    if "keep" not in beside:
+        return
+    source, asked = beside["keep"]["base"], [job for job in jobs if job.work.keep]
+    lacking = [job.name for job in asked if not job.keep]
+    if lacking and len(lacking) == len(asked):
+        raise AlignmentError(
+            f"keep ({source.text}) has no Gram matrix of any layer that is merged, {lacking[0]} for example",
+            todo="Make it from this base: `agentmerge grams BASE --data PROMPTS --out KEEP`.",
+            where=source.where,
+        )
+    if lacking:
+        text = f"keep: nothing was measured of {len(lacking):,} layers, which are merged without it: {lacking[0]}"
+        yield Note(f"{text}{', ...' if len(lacking) > 1 else ''}", where=source.where)
 
 
 def _notes(family: Family, decisions: Mapping[str, Decision]) -> list[Note]:

@@ -34,13 +34,20 @@ class Row:
     """One tensor of one source, a row of a stack."""
 
     source: str
-    """"base", "onto" or an agent's name, with "importance/", "grams/" or "as stored/" before it where that is meant."""
+    """"base", "onto" or an agent's name; with what is meant before it, "importance/", "grams/", "keep/" (of the base)
+    or "as stored/", where that is not the weights."""
     tensor: TensorSpec
     """As that source has it read."""
     whole: bool = False
     """Whether it has a shape of its own and is read whole, whatever the block."""
     rounds: bool = False
     """Whether its numbers may differ from the base's by how they are stored alone, and are restored (alike.storage)."""
+
+    @property
+    def words(self) -> str:
+        """What is beside the weights as a sentence has it: "grams of agent 'code'", or "keep", which is the base's."""
+        kind, _, name = self.source.partition("/")
+        return kind if name == "base" else f"{kind} of agent '{name}'"
 
     def read_for(self, block: Block) -> Block:
         """What is read of it for a block of its job."""
@@ -70,6 +77,8 @@ class Job:
     """The row of each agent's importance; 0 for one that has none."""
     grams: tuple[int, ...] = ()
     """The row of each agent's Gram matrix; 0 for one that has none."""
+    keep: int = 0
+    """The row of the base's Gram matrix of what it must keep; 0 where there is none."""
     places: tuple[Place, ...] = ()
     """Where the result goes: one place, or two where the output head is tied to the embedding; none in a comparison."""
     cast: Cast = _NO_CAST
@@ -122,7 +131,7 @@ class Plan:
     family: Family
     """The sources, open, under the base's names and shapes."""
     beside: Mapping[Beside, Mapping[str, Source]]
-    """What the method reads beside the weights, by agent."""
+    """What the method reads beside the weights, by agent, or "base"."""
     jobs: tuple[Job, ...]
     """In the order of the base's files."""
     comparisons: tuple[Job, ...]
@@ -193,8 +202,8 @@ class Plan:
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by "base", "onto" and agent names, as JSON data."""
         found = {n: {**s.told, **self._beside[n]} for n, s in self._main.items()}
-        extra = [(f"{name}.{kind}", source) for kind, by in self.beside.items() for name, source in by.items()]
-        return found | {n: s.told for n, s in extra}
+        extra = [source for by in self.beside.values() for source in by.values()]
+        return found | {source.role.name: source.told for source in extra if source.role is not None}
 
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""

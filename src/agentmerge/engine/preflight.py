@@ -207,12 +207,14 @@ class _Look:
     def _beside(self, family: Family) -> dict[Beside, dict[str, Source]]:
         """What the method reads beside every agent's weights, seen as the agent itself is."""
         found: dict[Beside, dict[str, Source]] = {}
-        for kind in self._recipe.method.reads:
+        recipe = self._recipe
+        for kind in recipe.method.reads:
             found[kind] = {}
-            for name in self._recipe.agent_names:
+            agents = {} if kind == "keep" else {name: recipe.agents[name] for name in recipe.agent_names}
+            for name, fields in agents.items() or [("base", recipe)]:
                 with self.collecting():
-                    source = self._open(Role(name, kind), getattr(self._recipe.agents[name], kind) or "")
-                    found[kind][name] = BESIDE_ALIKE[kind](family, source)
+                    role = Role(name if name in agents else "", kind)
+                    found[kind][name] = BESIDE_ALIKE[kind](family, self._open(role, getattr(fields, kind) or ""))
         return found
 
     def _open(

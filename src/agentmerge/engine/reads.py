@@ -65,6 +65,7 @@ def named_in(recipe: Recipe) -> Protected:
 def texts_of(recipe: Recipe) -> dict[str, str]:
     """What a recipe calls its sources, and what each is."""
     found = {recipe.base: "the source of base", recipe.onto or "": "the source of onto"}
+    found |= {recipe.keep or "": "what the base must keep"}
     for name, agent in recipe.agents.items():
         found |= {agent.source: f"the source of agent '{name}'"}
         found |= {agent.importance or "": f"the importance of '{name}'", agent.grams or "": f"the grams of '{name}'"}

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 Precision = Literal["float32", "float64"]
-Beside = Literal["importance", "grams"]
-"""What may be read beside an agent's weights, by the name of its field in a recipe."""
+Beside = Literal["importance", "grams", "keep"]
+"""What may be read beside the weights, by the name of its field in a recipe: of every agent; of the base (`keep`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ class Context:
     """Of a random method that has none of its own."""
     weights: Mapping[str, float]
     """Every agent's weight by its name."""
+    keep: bool = False
+    """Whether it says what the base must keep."""
     where: str = field(default="method", compare=False)
     """The method's path in the recipe, which complaints start with."""
 
@@ -69,6 +71,8 @@ class Work:
     gram: tuple[int, ...] = ()
     """Shape of the Gram matrix of its inputs that merging it needs of every agent: [in, in], or [experts, in, in] of a
     stack; () for none. The tensor must be seen whole then."""
+    keep: tuple[int, ...] = ()
+    """The same of the base's Gram matrix, which may be missing."""
     problem: Problem | None = None
     """Why it can't be done on this machine; a merge is refused before it starts."""
 
@@ -135,7 +139,7 @@ class MergeMethod(Settings, ABC):
 
     @property
     def reads(self) -> tuple[Beside, ...]:
-        """What is read beside the weights: importance, which is in `Stack.extra` then; grams, see `Work.gram`."""
+        """What is read beside the weights: importance, which is in `Stack.extra` then; grams and keep, see `Work`."""
         return ()
 
     @property

@@ -139,7 +139,7 @@ class Calibrate(Wrapper):
         """Each matrix of the inner merge with its own s, float32 [n]."""
         tensor = stack.block.tensor
         work = self.then.work(tensor, len(stack.agents))
-        by_matrix = work.reach == "matrix" or bool(work.gram)
+        by_matrix = work.reach == "matrix" or bool(work.gram or work.keep)
         size = prod(tensor.shape[-2:]) if by_matrix else stack.base.size
         for low in range(0, stack.base.size, size):
             part, own = stack.part(low, low + size), merged[low : low + size]

@@ -1,12 +1,18 @@
-"""Which Gram matrix goes with a matrix, for methods that read them."""
+"""Which Gram matrix goes with a matrix, for methods that read them; and what the base must keep.
+
+`keep` makes the base one more agent: its task vector is 0, its inputs are measured (`agentmerge grams BASE`), and it
+counts `keep` times as much as an agent. A merge then moves least where the base's own inputs lie.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import RecipeError, Where
 
 if TYPE_CHECKING:
+    from agentmerge.methods.base import Context, Work
     from agentmerge.methods.vectors import Vectors
     from agentmerge.tensors import TensorSpec
 
@@ -15,6 +21,36 @@ def gram_shape(tensor: TensorSpec, *, turned: bool) -> tuple[int, ...]:
     """[in, in] of a matrix [out, in], or [experts, in, in]; see Work.gram."""
     inputs = tensor.shape[-2 if turned else -1]
     return (*tensor.shape[:-2], inputs, inputs)
+
+
+def keeps(keep: float | None, context: Context, name: str) -> float | None:
+    """The setting `keep` of a method in a recipe: 1 where that says what must be kept and the setting does not.
+
+    Raises:
+        RecipeError: there is nothing to keep.
+    """
+    if keep and not context.keep:
+        raise RecipeError(
+            f"{context.where}.keep: {keep:g}, but the recipe does not say what '{name}' must keep",
+            todo="Give the recipe `keep`, Gram matrices that `agentmerge grams` makes of the base.",
+            where=Where(path="keep"),
+        )
+    return 1.0 if keep is None and context.keep else keep
+
+
+def with_keep(work: Work, keep: float | None, shape: tuple[int, ...]) -> Work:
+    """Work that needs the base's Gram matrix where anything is kept."""
+    return replace(work, reach="tensor", keep=shape) if keep else work
+
+
+def kept_gram(vectors: Vectors) -> Any:
+    """The base's Gram matrix for these matrices, as stored, [in, in] or [count, in, in]; None where there is none."""
+    keep, stack = vectors.stack.keep, vectors.stack
+    if keep is None or keep.ndim == 2:
+        return keep
+    rows, columns = stack.block.tensor.shape[-2:]
+    first, count = stack.block.start // (rows * columns), stack.base.size // (rows * columns)
+    return keep[first] if count == 1 else keep[first : first + count]
 
 
 def gram_of(vectors: Vectors, t: int) -> Any:

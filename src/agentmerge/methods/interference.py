@@ -44,11 +44,11 @@ class Interference:
     """T [N * out, in], in the stacked form."""
 
     @classmethod
-    def of(cls, taus: Sequence[Any], form: Form, xp: Any) -> Interference:
-        """Around the sum of task vectors, [out, in] each and none of them zero."""
+    def of(cls, taus: Sequence[Any], form: Form, xp: Any, kept: Any = None) -> Interference:
+        """Around the sum of task vectors [out, in], none of them zero; P of `solve` is overwritten."""
         total = sum(taus[1:], start=taus[0])
         rows, columns = total.shape
-        slope, gram, units = xp.zeros_like(total), None, []
+        slope, gram, units = xp.zeros_like(total) if kept is None else total @ kept, kept, []
         for tau in taus:
             unit, apart = tau / norm(tau), total - tau
             if form == "stacked":
@@ -57,10 +57,7 @@ class Interference:
                 continue
             own = unit.T @ unit
             slope += apart @ own if columns <= 2 * rows else (apart @ unit.T) @ unit
-            if gram is None:
-                gram = own
-            else:
-                gram += own
+            gram = own if gram is None else _added(gram, own)
         return cls(xp, slope, gram, xp.concatenate(units) if units else None)
 
     def gradient(self, correction: Any, out: Any) -> None:
@@ -79,7 +76,7 @@ def norm(tau: Any) -> float:
     return largest * sqrt(float(((tau / largest) ** 2).sum()))
 
 
-def descend(taus: Sequence[Any], *, steps: int, rate: float, form: Form, arrays: Arrays) -> Any:
+def descend(taus: Sequence[Any], *, steps: int, rate: float, form: Form, arrays: Arrays, kept: Any = None) -> Any:
     """The correction D that Adam reaches from the sum, without autograd, in float32.
 
         m = b1 m + (1 - b1) g;    v = b2 v + (1 - b2) g^2
@@ -91,12 +88,14 @@ def descend(taus: Sequence[Any], *, steps: int, rate: float, form: Form, arrays:
         rate: most that one step moves an element, more or less.
         form: how the gradient is computed.
         arrays: the library that computes.
+        kept: P of `solve`.
 
     Returns:
         float32 [out, in], an array of that library.
     """
     xp, (b1, b2) = arrays.xp, BETAS
-    loss = Interference.of([arrays.put(tau, "float32") for tau in taus], form, xp)
+    kept = None if kept is None else arrays.put(kept, "float32")
+    loss = Interference.of([arrays.put(tau, "float32") for tau in taus], form, xp, kept)
     correction, mean, square, gradient, scratch = (xp.zeros_like(loss.slope) for _ in range(5))
     for step in range(1, steps + 1):
         loss.gradient(correction, out=gradient)
@@ -149,10 +148,10 @@ class Held:
         return self.taus[index][..., rows, columns]
 
 
-def solve(taus: TaskVectors, *, ridge: float, form: Form, arrays: Arrays) -> Any:
-    """The M = S + D that minimises loss(M) + mu ||D||_F^2, mu = ridge * trace(A) / in, computed in float64.
+def solve(taus: TaskVectors, *, ridge: float, form: Form, arrays: Arrays, kept: Any = None) -> Any:
+    """The M = S + D that minimises loss(M) + trace(M P M^T) + mu ||D||_F^2, mu = ridge * N / in, computed in float64.
 
-        input:   M (A + mu I) = B + mu S                                                [in, in]
+        input:   M (A + P + mu I) = B + mu S                                            [in, in]
         stacked: D = -C (K + mu I)^-1 T,   K = T T^T,                                   [N * out, N * out]
                  C[i] = (S - tau[i]) T[i]^T = sum over j != i of sqrt(n[j]) K[j, i]     beside each other [out, N * out]
 
@@ -162,24 +161,25 @@ def solve(taus: TaskVectors, *, ridge: float, form: Form, arrays: Arrays) -> Any
 
     Args:
         taus: of one matrix, or of several at a time where the library takes that.
-        ridge: pull towards the sum; trace(A) / in is the mean eigenvalue of A.
+        ridge: pull towards the sum; N / in is the mean eigenvalue of A.
         form: which of the two systems.
         arrays: the library that computes.
+        kept: P, float64 [..., in, in], of the input form alone; overwritten.
 
     Returns:
         [..., out, in], an array of that library: float64, or float32 in the stacked form, which holds no more of it.
     """
     pull = ridge * len(taus) / taus.shape[1]
-    return (_from_outputs if form == "stacked" else _from_inputs)(taus, pull, arrays)
+    return _from_outputs(taus, pull, arrays) if form == "stacked" else _from_inputs(taus, pull, arrays, kept)
 
 
-def _from_inputs(taus: TaskVectors, pull: float, arrays: Arrays) -> Any:
+def _from_inputs(taus: TaskVectors, pull: float, arrays: Arrays, kept: Any) -> Any:
     """The input form, agent by agent: A, and B + mu S by the cheaper of tau (tau^T tau) and (tau tau^T) tau."""
     rows, columns = taus.shape
-    system, right = None, None
+    system, right = kept, None
     for i in range(len(taus)):
         own = _sum(arrays.gram(_held(taus, i, arrays, rows=panel)) for panel in arrays.panels(rows, columns))
-        length = _trace(own)
+        length = trace(own)
         own /= length
         by_rows = 3 * rows < 2 * columns
         outer = _outer(taus, i, arrays) / length if by_rows else None
@@ -205,7 +205,7 @@ def _from_outputs(taus: TaskVectors, pull: float, arrays: Arrays) -> Any:
     panels = arrays.panels(columns, count * rows)
     products = _sum(arrays.outer(_together(taus, panel, arrays)) for panel in panels)
     blocks = [slice(i * rows, (i + 1) * rows) for i in range(count)]
-    lengths = [_trace(products[..., block, block]) ** 0.5 for block in blocks]
+    lengths = [trace(products[..., block, block]) ** 0.5 for block in blocks]
     right = arrays.empty((*products.shape[:-2], rows, count * rows))
     for i, mine in enumerate(blocks):
         first, *others = [products[..., block, mine] for j, block in enumerate(blocks) if j != i]
@@ -252,7 +252,7 @@ def _added(total: Any, part: Any) -> Any:
     return total
 
 
-def _trace(system: Any) -> Any:
+def trace(system: Any) -> Any:
     """Of a matrix, or of each of several: [..., 1, 1]."""
     return system.diagonal(0, -2, -1).sum(-1)[..., None, None]
 

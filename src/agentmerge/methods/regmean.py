@@ -14,6 +14,7 @@ multiplies the agent's matrix, so only ratios count, and must not be negative. T
 float64 and solved by Cholesky. `ridge` pulls towards the plain mean by a share of the mean eigenvalue, so little that
 it decides only where no agent's data reach: an input that is 0 on all data gets the mean, where the inverse does not
 exist. An agent that is skipped or lacks the tensor takes no part; one that is equal to the base does, with its inputs.
+Where the recipe has `keep`, the base is such an agent, of weight `keep`.
 
 With scaling 1 the result may bend far where few tokens were measured or inputs are nearly dependent, which is what the
 paper's scaling, about 0.9, is for. Within a linear layer an element has no multiplier of its own: it depends on the
@@ -32,7 +33,7 @@ import numpy as np
 from pydantic import Field
 
 from agentmerge.errors import DataError, RecipeError, Where
-from agentmerge.methods.grams import gram_of, gram_shape
+from agentmerge.methods.grams import gram_of, gram_shape, keeps, kept_gram, with_keep
 from agentmerge.methods.layers import WholeMatrices
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class RegMean(WholeMatrices):
     """Multiplies what is not on the diagonal of the Gram matrices; the paper's alpha."""
     ridge: float = Field(default=1e-9, ge=0)
     """Pull towards the mean of the agents, as a share of the mean eigenvalue of the summed Gram matrices."""
+    keep: float | None = Field(default=None, ge=0)
+    """The base's weight where the recipe has `keep`; null is 1 there."""
 
     def bind(self, context: Context) -> Self:
         """The sum of the Gram matrices must not cancel."""
@@ -66,21 +69,20 @@ class RegMean(WholeMatrices):
             found = f"{path}: {weights[wrong[0]]:g}" if wrong else "agents: every weight is 0"
             expected = "weights of at least 0, one of them more: regmean multiplies Gram matrices by them"
             raise RecipeError(found, expected=expected, where=Where(path=path))
-        return self
+        return self.model_copy(update={"keep": keeps(self.keep, context, self.name)})
 
     @property
     def reads(self) -> tuple[Beside, ...]:
-        """The agents' Gram matrices."""
-        return ("grams",)
+        """The agents' Gram matrices, and the base's where it counts."""
+        return ("grams", "keep") if self.keep else ("grams",)
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """See WholeMatrices; with the Gram matrices."""
         work = super().work(tensor, agents)
-        return (
-            replace(work, reach="tensor", gram=gram_shape(tensor, turned=self.is_turned(tensor)))
-            if self.is_linear(tensor)
-            else work
-        )
+        if not self.is_linear(tensor):
+            return work
+        shape = gram_shape(tensor, turned=self.is_turned(tensor))
+        return with_keep(replace(work, reach="tensor", gram=shape), self.keep, shape)
 
     def update(self, vectors: Vectors, arrays: Arrays) -> Any:
         """The definition of one matrix, float64 [out, in]; None where no agent changed anything."""
@@ -98,7 +100,7 @@ class RegMean(WholeMatrices):
         return found
 
     def _summed(self, vectors: Vectors, arrays: Arrays) -> tuple[Any, Any, Any, float]:
-        """Sums of w G~, of w tau G~, of w tau and of w, over the agents that take part."""
+        """Sums of w G~, of w tau G~, of w tau and of w, over the agents that take part and what the base keeps."""
         system, right, mean, shares = None, 0.0, 0.0, 0.0
         taus = dict(zip(vectors.changed, range(len(vectors)), strict=True))
         for t, weight in enumerate(vectors.stack.weight().tolist()):
@@ -113,6 +115,8 @@ class RegMean(WholeMatrices):
                 system = held
             else:
                 system += held
+        if self.keep and (gram := kept_gram(vectors)) is not None:
+            system, shares = system + self.keep * self.scaled(arrays.put(gram, "float64"), arrays), shares + self.keep
         return system, right, mean, shares
 
     def scaled(self, gram: Any, arrays: Arrays) -> Any:

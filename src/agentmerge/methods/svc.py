@@ -125,7 +125,8 @@ class Svc(Wrapper):
         again = 2 if inner.draft else inner.times  # what a fold kept is of other stacks
         flop = own.flop + again * inner.flop
         reach = inner.reach if inner.reach == "tensor" else own.reach
-        return replace(own, reach=reach, gram=inner.gram, flop=flop, bytes=beside, share=share, problem=problem)
+        own = replace(own, reach=reach, gram=inner.gram, keep=inner.keep)
+        return replace(own, flop=flop, bytes=beside, share=share, problem=problem)
 
     def _inner(self, survey: Survey) -> Survey:
         """What is kept of the inner method's merges is not of the stacks that it sees here."""

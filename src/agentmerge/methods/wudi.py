@@ -11,6 +11,15 @@ https://arxiv.org/abs/2503.08099. For each matrix of a linear layer, with task v
 A = sum of tau[t]^T tau[t] / ||tau[t]||_F^2 is [in, in], so trace(A) / in is its mean eigenvalue: `ridge` says at which
 share of it a direction counts as unseen by the agents and stays as the sum has it (0.01).
 
+Where the recipe has `keep`, Gram matrices G of the base's inputs on prompts of what it can do (docs/grams.md), the base
+takes part as one more agent, whose task vector is 0 and whose inputs are measured:
+
+    loss'(M) = loss(M) + keep * trace(M G M^T) / trace(G)
+
+An agent's own part of A has trace 1 too, so `keep` 1 counts the base as one more agent. It keeps the merge away from
+what the base's layers are given on those prompts, which protects skills that no agent was trained on: see
+docs/evidence.md. A layer without G is merged without it.
+
 A weight multiplies the agent's tau before all of this (so the norm cancels it, and it moves the agent's target and its
 part of the sum). The threshold plays no part; it is only what the record counts changes by. A zero task vector
 contributes nothing. Where `retention` is a number, merged - base is then multiplied by the factor that brings the
@@ -40,12 +49,13 @@ exact. Bytes are the same for any worker count, but not on another machine.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from agentmerge.methods import interference
 from agentmerge.methods.calibrate import Calibrate
+from agentmerge.methods.grams import gram_shape, keeps, kept_gram, with_keep
 from agentmerge.methods.layers import WholeMatrices
 
 if TYPE_CHECKING:
@@ -53,7 +63,7 @@ if TYPE_CHECKING:
 
     from agentmerge.kernels import Kernel
     from agentmerge.methods.arrays import Arrays
-    from agentmerge.methods.base import Precision, Told, Work
+    from agentmerge.methods.base import Beside, Context, Precision, Told, Work
     from agentmerge.methods.vectors import Vectors
     from agentmerge.survey.statistic import Foldable, Survey
     from agentmerge.tensors import Array, Stack, TensorSpec
@@ -80,6 +90,17 @@ class Wudi(WholeMatrices):
     """Of exact: the pull towards the sum, as a share of the mean eigenvalue of A."""
     retention: float | None = Field(default=None, gt=0)
     """Mean over the agents of <merged - base, tau> / <tau, tau> that the merge is scaled to; null scales nothing."""
+    keep: float | None = Field(default=None, ge=0)
+    """What the base counts as beside an agent where the recipe has `keep`; null is 1 there."""
+
+    def bind(self, context: Context) -> Self:
+        """With what the base counts as."""
+        return self.model_copy(update={"keep": keeps(self.keep, context, self.name)})
+
+    @property
+    def reads(self) -> tuple[Beside, ...]:
+        """The base's Gram matrices where they count."""
+        return ("keep",) if self.keep else ()
 
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
         """What scales it; before Adam's hours the overlap counts, so that what is wrong is told first."""
@@ -95,7 +116,12 @@ class Wudi(WholeMatrices):
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """That of a matrix; and what is kept of it to be scaled."""
-        return super().work(tensor, agents) if self.retention is None else _scaled(self).work(tensor, agents)
+        if self.retention is not None:
+            return _scaled(self).work(tensor, agents)
+        work = super().work(tensor, agents)
+        if not self.is_linear(tensor):
+            return work
+        return with_keep(work, self.keep, gram_shape(tensor, turned=self.is_turned(tensor)))
 
     @property
     def loops(self) -> tuple[str, ...]:
@@ -113,19 +139,37 @@ class Wudi(WholeMatrices):
         return super().told(survey, names) if self.retention is None else _scaled(self).told(survey, names)
 
     def update(self, vectors: Vectors, arrays: Arrays) -> Any:
-        """M of one matrix; with fewer than two task vectors nothing interferes, and the sum is the best."""
-        if len(vectors) < 2:
+        """M of one matrix; a single task vector that nothing interferes with is the best."""
+        kept = self._kept(vectors, arrays)
+        if len(vectors) < 2 and (kept is None or not len(vectors)):
             return vectors[0] if len(vectors) else None
-        return self.merged_vector(vectors, arrays)
+        return self.merged_vector(vectors, arrays, kept)
 
-    def merged_vector(self, vectors: interference.TaskVectors, arrays: Arrays) -> Any:
-        """M of task vectors [out, in], two or more and none of them zero: [out, in], an array of that library."""
-        form = interference.cheaper(self._flop(*vectors.shape, len(vectors)))
+    def merged_vector(self, vectors: interference.TaskVectors, arrays: Arrays, kept: Any = None) -> Any:
+        """M of task vectors [out, in], none of them zero: [out, in], an array of that library.
+
+        Args:
+            vectors: two or more; one where anything is kept.
+            arrays: the library.
+            kept: keep * G / trace(G), float64 [..., in, in].
+        """
+        form = self._form(*vectors.shape, len(vectors)) if kept is None else "input"
         if self.solver == "exact":
-            return interference.solve(vectors, ridge=self.ridge, form=form, arrays=arrays)
+            return interference.solve(vectors, ridge=self.ridge, form=form, arrays=arrays, kept=kept)
         taus = [vectors.part(i) for i in range(len(vectors))]
         total = sum(taus[1:], start=taus[0])
-        return total + interference.descend(taus, steps=self.steps, rate=self.learning_rate, form=form, arrays=arrays)
+        return total + interference.descend(
+            taus, steps=self.steps, rate=self.learning_rate, form=form, arrays=arrays, kept=kept
+        )
+
+    def _kept(self, vectors: Vectors, arrays: Arrays) -> Any:
+        """Keep * G / trace(G), float64 [..., in, in]; None where nothing was measured or the base gets no input."""
+        gram = kept_gram(vectors) if self.keep else None
+        if gram is None:
+            return None
+        wide = arrays.put(gram, "float64")
+        trace = interference.trace(wide)
+        return wide * (self.keep / (trace + (trace == 0)))
 
     @property
     def batched(self) -> bool:
@@ -139,15 +183,19 @@ class Wudi(WholeMatrices):
 
     def matrix_flop(self, rows: int, columns: int, agents: int) -> float:
         """In the cheaper form."""
-        return min(self._flop(rows, columns, agents).values())
+        return self._flop(rows, columns, agents)[self._form(rows, columns, agents)]
 
     def matrix_bytes(self, rows: int, columns: int, agents: int) -> int:
         """The task vectors or their panels, what the solver keeps beside them, and the system."""
-        form = interference.cheaper(self._flop(rows, columns, agents))
+        form, beside = self._form(rows, columns, agents), 16 * columns**2 if self.keep else 0
         if self.solver == "exact":
-            return interference.solution_bytes(rows, columns, agents, form, self.arrays)
+            return beside + interference.solution_bytes(rows, columns, agents, form, self.arrays)
         stacked = form == "stacked"
-        return 4 * (rows * columns * (agents * (1 + 2 * stacked) + 7) + 2 * columns**2 * (not stacked))
+        return beside + 4 * (rows * columns * (agents * (1 + 2 * stacked) + 7) + 2 * columns**2 * (not stacked))
+
+    def _form(self, rows: int, columns: int, agents: int) -> interference.Form:
+        """The cheaper one; what is kept is of the inputs."""
+        return "input" if self.keep else interference.cheaper(self._flop(rows, columns, agents))
 
     def _flop(self, rows: int, columns: int, agents: int) -> dict[interference.Form, float]:
         if self.solver == "exact":

@@ -131,6 +131,7 @@ class _Trial:
             "base": str(self.sources.base),
             "agents": {n: self._agent(n, paths[n]) for n in names},
             "method": self.method,
+            **({"keep": self._folder("keep", "base", self.sources.base)} if "keep" in self.method.reads else {}),
             "rules": [dict(rule) for rule in self.rules],
             "inputs": {"unchanged": "allow"},
             **sections,
@@ -143,20 +144,23 @@ class _Trial:
 
     def _agent(self, name: str, path: Path) -> dict[str, Any]:
         agent: dict[str, Any] = {"source": str(path), "weight": self.weights[name]}
-        for kind in self.method.reads:
-            folder = self.sources.base.parent / f"{kind}-{name}"
-            if not folder.exists():
-                write_checkpoint(folder, self._beside(kind, name, read_checkpoint(path)))
-            agent[kind] = str(folder)
-        return agent
+        return agent | {kind: self._folder(kind, name, path) for kind in self.method.reads if kind != "keep"}
+
+    def _folder(self, kind: str, name: str, path: Path) -> str:
+        """Where what is read beside these weights lies; written when it is asked for first."""
+        folder = self.sources.base.parent / f"{kind}-{name}"
+        if not folder.exists():
+            write_checkpoint(folder, self._beside(kind, name, read_checkpoint(path)))
+        return str(folder)
 
     def _beside(self, kind: str, name: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """What the method reads beside an agent's weights, made up."""
+        """What the method reads beside weights, made up."""
         rng = np.random.default_rng(len(name))
         if kind == "importance":
             return {tensor: random_importance(rng, array.shape) for tensor, array in tensors.items()}
         works = {n: self.method.work(spec_of(n, array), len(self.sources.agents)) for n, array in tensors.items()}
-        return {tensor: random_gram(rng, work.gram) for tensor, work in works.items() if work.gram}
+        shapes = {tensor: work.keep if kind == "keep" else work.gram for tensor, work in works.items()}
+        return {tensor: random_gram(rng, shape) for tensor, shape in shapes.items() if shape}
 
 
 def _contract_base() -> dict[str, Array]:
