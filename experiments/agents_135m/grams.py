@@ -56,11 +56,16 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="what train.py was given")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cuda: the first visible GPU")
+    parser.add_argument("--only", help="with commas; base is enough for a seed that confirms; left out: all")
     parser.add_argument("--slots", type=int, default=SLOTS, help="processes at once on it")
     given = parser.parse_args()
     folder, started = given.work / f"seed{given.seed}", time.time()
     (folder / "data").mkdir(exist_ok=True)
-    jobs = [job for job in JOBS if there(folder, job) and not all(path.exists() for path in job.folders(folder))]
+    only = given.only.split(",") if given.only else [job.name for job in JOBS]
+    if unknown := set(only) - {job.name for job in JOBS}:
+        raise SystemExit(f"--only {','.join(sorted(unknown))}: there are {', '.join(job.name for job in JOBS)}")
+    wanted = [job for job in JOBS if job.name in only and there(folder, job)]
+    jobs = [job for job in wanted if not all(path.exists() for path in job.folders(folder))]
     failed = measure_all(given, jobs) if jobs else []
     if jobs:
         note_time(folder / "times.json", time.time() - started)

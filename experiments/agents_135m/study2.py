@@ -99,10 +99,10 @@ def advised_merges(advice: Mapping[str, Any], sets: Sequence[str], labels: Seque
 
 
 def tiny_survey(advice: Mapping[str, Any]) -> Plan:
-    """A rule of each kind that reads what was measured, on two sets; one family."""
-    labels = ("wudi_auto", "mean", KEPT, "wudi_auto, keep unowned", "regmean, keep", "fisher", "RAM, importance", "esm")
+    """A rule of each kind that reads what was measured, on two sets."""
+    labels = (KEPT, "wudi_auto, keep unowned", "regmean, keep", "fisher", "esm")
     fixed = [*many(labels, ("E2", "H3"), TEST, 1, wide=True), *advised_merges(advice, ("H3",), [KEPT], 2)]
-    return Plan(fixed, [(3, "TIES", ["E2"])], ("base", "tool", "memory", DAMAGED), TEST, TINY_COUNTS, wide_agents=True)
+    return Plan(fixed, [], ("base", "tool"), TEST, TINY_COUNTS, wide_agents=True)
 
 
 def tiny_confirm2(advice: Mapping[str, Any], registered: Mapping[str, Any]) -> Plan:
