@@ -85,16 +85,17 @@ def read_parts(paths: list[Path]) -> dict[str, np.ndarray]:
 
 def write_checkpoint(packed: dict[str, np.ndarray], shape: Shape, out: Path) -> None:
     """Unpack to float32, round to bfloat16, write with config and tokenizer; there are as many words as embeddings."""
-    tokenizer = packed[TOKENIZER].tobytes().decode()
-    tensors = {tuple(key.split("|")): rows for key, rows in packed.items() if key != TOKENIZER}
-    shape = replace(shape, words=next(len(rows) for (name, _), rows in tensors.items() if name == EMBEDDINGS))
+    tensors = {key.split("|")[0]: (key.split("|")[-1], rows) for key, rows in packed.items()}
+    if EMBEDDINGS in tensors:
+        shape = replace(shape, words=len(tensors[EMBEDDINGS][1]))
     sizes, weights = shape.sizes(), {}
-    for (name, kind), rows in tensors.items():
-        weights[name] = torch.from_numpy(unpack(rows, kind)).reshape(sizes[name]).to(torch.bfloat16)
-    missing = sorted(set(sizes) - set(weights))
+    missing = sorted({TOKENIZER, *sizes} - set(tensors))
     if missing:
-        raise SystemExit(f"{len(missing)} tensors are missing, {missing[0]} among them: name all parts")
-    write_sidefiles(out, shape, tokenizer)
+        raise SystemExit(f"{len(missing)} of {len(sizes) + 1} are missing, {missing[0]} among them: name all parts")
+    for name, size in sizes.items():
+        kind, rows = tensors[name]
+        weights[name] = torch.from_numpy(unpack(rows, kind)).reshape(size).to(torch.bfloat16)
+    write_sidefiles(out, shape, packed[TOKENIZER].tobytes().decode())
     save_weights(weights, out)
 
 

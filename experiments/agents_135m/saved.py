@@ -1,4 +1,4 @@
-"""results/seedN.json while a sweep writes it: what was scored, what failed, what lacks, and how long it took."""
+"""A seed's JSON in results/ while a sweep writes it: what was scored, what failed, what lacks, how long it took."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Saved:
             "merges": {},
             "runs": [],
         }
-        self.data |= {"training": notes_of(folder), "failed": {}, "lacking": []}
+        about = {"architecture": architecture_of(folder), "training": notes_of(folder)}
+        self.data |= about | {"failed": {}, "lacking": []}
         self._means: dict[str, float] = {}
         for name in self.data["merges"]:
             self._look(name)
@@ -74,6 +75,23 @@ class Saved:
         fresh.write_text(json.dumps(self.data, separators=(",", ":")) + "\n", encoding="utf-8")
         fresh.replace(self._path)
         self._written = time.monotonic()
+
+
+def results_name(folder: Path, seed: int) -> str:
+    """seed1.json of a Llama, gemma3-seed1.json of another architecture.
+
+    Args:
+        folder: of the seed.
+        seed: its number.
+    """
+    architecture = architecture_of(folder)
+    return f"seed{seed}.json" if architecture == "llama" else f"{architecture}-seed{seed}.json"
+
+
+def architecture_of(folder: Path) -> str:
+    """`llama` or `gemma3`: what config.json of the seed's base names."""
+    config = json.loads((folder / "base" / "config.json").read_text())
+    return str(config["model_type"]).removesuffix("_text")
 
 
 def mean_of(bits: dict[str, str], count: int) -> float:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from jobs import Merging, Scoring, begin_merging, begin_scoring
 from plans import Merge, Plan, confirm_plan, select_plan, tiny_plan
 from pool import Done, Worker, collect
-from saved import RESULTS, Saved
+from saved import RESULTS, Saved, results_name
 from sets import domains_of, domains_of_model
 from train import visible
 from warm import keep_loops
@@ -59,7 +59,8 @@ def main() -> None:
     if given.plan == "confirm" and given.seed not in registered["confirmation_seeds"]:
         raise SystemExit(f"--seed {given.seed}: {REGISTERED.name} has other seeds that confirm")
     plan = select_plan(advice) if given.plan == "select" else confirm_plan(advice, registered)
-    saved = Saved(given.results / f"seed{given.seed}.json", folder, given.seed, TINY_COUNTS if given.tiny else COUNTS)
+    path = given.results / results_name(folder, given.seed)
+    saved = Saved(path, folder, given.seed, TINY_COUNTS if given.tiny else COUNTS)
     with scratch_folder(given.work) as scratch:
         Sweep(given, tiny_plan(advice) if given.tiny else plan, saved, scratch).run()
 

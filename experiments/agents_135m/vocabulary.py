@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
 NORMAL, CONTROL, GIVEN, BYTE = 1, 3, 4, 6
 """Kinds of pieces: merged, never in a text, in a text whatever is around it, a byte of what no piece is for."""
@@ -26,7 +26,9 @@ class Vocabulary:
     """
 
     def __init__(self, pieces: list[str], scores: list[float], kinds: list[int], special: dict[str, str]):
-        blank = [piece.replace(" ", SPACE) if kind == GIVEN else piece for piece, kind in zip(pieces, kinds, strict=True)]
+        blank = [
+            piece.replace(" ", SPACE) if kind == GIVEN else piece for piece, kind in zip(pieces, kinds, strict=True)
+        ]
         self._pieces, self._scores, self._kinds, self._special = blank, scores, kinds, special
         self._merged = {piece: i for i, piece in enumerate(blank) if kinds[i] == NORMAL}
 
@@ -38,7 +40,9 @@ class Vocabulary:
         """
         whole = self.tokenizer(everything := self._everything())
         found = {everything[i] for encoded in whole.encode_batch(texts) for i in encoded.ids}
-        found |= {i for piece, i in self._merged.items() if piece.replace(SPACE, "").isascii() and self._first(i, common)}
+        found |= {
+            i for piece, i in self._merged.items() if piece.replace(SPACE, "").isascii() and self._first(i, common)
+        }
         found |= {i for i, kind in enumerate(self._kinds) if kind == BYTE or (kind == GIVEN and self._blank(i))}
         waiting = [i for i in found if self._kinds[i] == NORMAL]
         while waiting:
