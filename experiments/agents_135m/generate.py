@@ -152,15 +152,15 @@ class Generator:
     def _biases(self, place: torch.Tensor) -> list[torch.Tensor]:
         """What each layer adds to the attention of the token at `place`, float32 [rows, 1, 1, places]."""
         seen = (self.places < self.lengths[:, None]) | ((self.places >= self.room) & (self.places <= place))
-        found = {}
-        for window in dict.fromkeys(self.model.shape.windows):
+        windows, found = self.model.shape.windows_of(len(self.places)), {}
+        for window in dict.fromkeys(windows):
             near = seen
-            if window and len(self.places) > window:  # a place of the answer stands so many tokens after the prompt
+            if window:  # a place of the answer stands so many tokens after the prompt
                 after = self.places - self.room + self.lengths[:, None]
                 position = torch.where(self.places < self.room, self.places, after)
                 near = seen & (self.lengths[:, None] + self.written - 1 - position < window)
             found[window] = torch.zeros(near.shape, device=near.device).masked_fill(~near, -1e30)[:, None, None]
-        return [found[window] for window in self.model.shape.windows]
+        return [found[window] for window in windows]
 
     def _choose(self, hidden: torch.Tensor) -> None:
         scores = self.model.logits(hidden)

@@ -137,14 +137,15 @@ class Model:
 
     def _masks(self, positions: torch.Tensor, hidden: torch.Tensor | None) -> list[torch.Tensor | None]:
         """What each layer adds to its attention, [rows or 1, 1, tokens, tokens]; none: causal."""
+        windows = self.shape.windows_of(positions.shape[1])
         found: dict[int | None, torch.Tensor | None] = {}
-        for window in dict.fromkeys(self.shape.windows):
+        for window in dict.fromkeys(windows):
             unseen = hidden
-            if window and positions.shape[1] > window:
+            if window:
                 back = positions[:, :, None] - positions[:, None]
                 unseen = (back >= window) | (back < 0 if hidden is None else hidden)
             found[window] = None if unseen is None else self._mask(unseen)
-        return [found[window] for window in self.shape.windows]
+        return [found[window] for window in windows]
 
     def _mask(self, hidden: torch.Tensor) -> torch.Tensor:
         """The lowest number where `hidden`; rows of eight numbers: the fast kernels ask so."""

@@ -38,6 +38,10 @@ class Shape:
         """How many tokens a token sees, itself among them, in each layer; none: all before it."""
         return (None,) * self.layers
 
+    def windows_of(self, tokens: int) -> list[int | None]:
+        """The windows that so many tokens exceed; none where a layer sees all of them."""
+        return [window if window and tokens > window else None for window in self.windows]
+
     @property
     def scale(self) -> float:
         """Of queries times keys."""
