@@ -8,16 +8,17 @@ import shutil
 from pathlib import Path
 
 import torch
-from model import Shape, Weights
+from model import Weights
 from safetensors import safe_open
 from safetensors.torch import save_file
+from shapes import Shape, shape_of
 
 SIDEFILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 def read_shape(folder: Path) -> Shape:
     """From config.json."""
-    return Shape.of(json.loads((folder / "config.json").read_text()))
+    return shape_of(json.loads((folder / "config.json").read_text()))
 
 
 def read_weights(folder: Path, device: str) -> Weights:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-import torch.nn.functional as F  # noqa: N812
-from model import END, Model
+from model import Model
+from shapes import END
 
 CHUNK = 40_000  # tokens of prompts read at once
 LOOK = 4  # steps between two looks whether all answers have ended
@@ -135,21 +135,32 @@ class Generator:
         """Put the latest token into the cache and choose the next."""
         model, shape = self.model, self.model.shape
         place = self.room + self.written - 1
-        turn = model.rotation((self.lengths + self.written - 1)[:, None])
-        seen = (self.places < self.lengths[:, None]) | ((self.places >= self.room) & (self.places <= place))
-        bias = torch.zeros(seen.shape, device=model.device).masked_fill(~seen, -1e30)[:, None, None]
-        h = F.embedding(self.latest[:, None], model.embeddings)
+        turns, biases = model.rotations((self.lengths + self.written - 1)[:, None]), self._biases(place)
+        h = model.embed(self.latest[:, None])
         for i, layer in enumerate(model.layers):
-            query, key, value = model.heads(layer, h, turn)
+            query, key, value = model.heads(layer, h, turns[i])
             keys, values = self.keys[i], self.values[i]
             keys.index_copy_(2, place, key)
             values.index_copy_(2, place, value)
             query = query.reshape(len(h), shape.groups, -1, shape.head)
-            found = torch.matmul(query, keys.transpose(2, 3)).float() * shape.head**-0.5 + bias
+            found = torch.matmul(query, keys.transpose(2, 3)).float() * shape.scale + biases[i]
             mixed = torch.matmul(found.softmax(-1).to(model.dtype), values)
-            h = h + F.linear(mixed.reshape(len(h), 1, -1), layer.out)
+            h = model.attend(layer, h, mixed.reshape(len(h), 1, -1))
             h = model.feed(layer, h)
         self._choose(model.norm(h, model.last_norm)[:, 0])
+
+    def _biases(self, place: torch.Tensor) -> list[torch.Tensor]:
+        """What each layer adds to the attention of the token at `place`, float32 [rows, 1, 1, places]."""
+        seen = (self.places < self.lengths[:, None]) | ((self.places >= self.room) & (self.places <= place))
+        windows, found = self.model.shape.windows_of(len(self.places)), {}
+        for window in dict.fromkeys(windows):
+            near = seen
+            if window:  # a place of the answer stands so many tokens after the prompt
+                after = self.places - self.room + self.lengths[:, None]
+                position = torch.where(self.places < self.room, self.places, after)
+                near = seen & (self.lengths[:, None] + self.written - 1 - position < window)
+            found[window] = torch.zeros(near.shape, device=near.device).masked_fill(~near, -1e30)[:, None, None]
+        return [found[window] for window in windows]
 
     def _choose(self, hidden: torch.Tensor) -> None:
         scores = self.model.logits(hidden)

@@ -1,4 +1,4 @@
-"""A GGUF file: its metadata and its tensors as they lie in it, and the numbers that three kinds of them stand for."""
+"""A GGUF file: its metadata and its tensors as they lie in it, packed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TEXT, LIST = 8, 9
-KINDS = {0: ("F32", 1, 4), 3: ("Q4_1", 32, 20), 8: ("Q8_0", 32, 34)}
+KINDS = {
+    0: ("F32", 1, 4),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    8: ("Q8_0", 32, 34),
+    12: ("Q4_K", 256, 144),
+    14: ("Q6_K", 256, 210),
+}
 """Kind, elements of a block, bytes of a block."""
 
 
@@ -60,32 +67,14 @@ class GgufFile:
         return name, kind, shape, offset
 
     def _rows(self, number: int, shape: tuple[int, ...], start: int) -> np.ndarray:
+        if number not in KINDS:
+            names = ", ".join(name for name, _, _ in KINDS.values())
+            raise SystemExit(f"a tensor of kind {number} of GGUF; known are {names}: unpack.py needs one more")
         _, elements, size = KINDS[number]
         row = shape[-1] // elements * size
         count = int(np.prod(shape[:-1], dtype=np.int64))
         return np.asarray(self._bytes[start : start + count * row]).reshape(count, row)
 
     def kind(self, name: str) -> str:
-        """F32, Q4_1 or Q8_0."""
+        """As KINDS names it."""
         return KINDS[self.tensors[name][0]][0]
-
-
-def unpack(packed: np.ndarray, kind: str) -> np.ndarray:
-    """float32 [rows, columns]. Q4_1: q d + m with q in 0..15; Q8_0: q d with q in -128..127; d and m are halves.
-
-    Args:
-        packed: uint8 [rows, bytes of a row].
-        kind: F32, Q4_1 or Q8_0.
-    """
-    rows = len(packed)
-    packed = np.ascontiguousarray(packed)
-    if kind == "F32":
-        return packed.view(np.float32).copy()
-    size = {"Q4_1": 20, "Q8_0": 34}[kind]
-    blocks = packed.reshape(rows, -1, size)
-    if kind == "Q8_0":
-        scale = np.ascontiguousarray(blocks[..., :2]).view(np.float16).astype(np.float32)
-        return (np.ascontiguousarray(blocks[..., 2:]).view(np.int8) * scale).reshape(rows, -1)
-    numbers = np.ascontiguousarray(blocks[..., :4]).view(np.float16).astype(np.float32)
-    levels = np.concatenate([blocks[..., 4:] & 15, blocks[..., 4:] >> 4], axis=-1).astype(np.float32)
-    return (levels * numbers[..., :1] + numbers[..., 1:]).reshape(rows, -1)

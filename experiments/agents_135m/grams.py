@@ -151,13 +151,13 @@ def prompts_of(folder: Path) -> list[dict[str, Any]]:
 
 def own_answers(work: Path, seed: int, device: str, job: Job) -> list[dict[str, str]]:
     """The same prompts, answered greedily by the agent itself."""
+    from families import model_of
     from files import read_weights
-    from model import Model
     from scoring import Tokens
     from supervise import answered
 
     folder = work / f"seed{seed}"
-    model = Model(read_weights(folder / "agents" / job.name, device))
+    model = model_of(read_weights(folder / "agents" / job.name, device))
     count = len(prompts_of(folder)) // len(SUB_TASKS)
     return answered(model, Tokens(work / "raw"), seed, count, list(job.domains))
 

@@ -22,7 +22,7 @@ def train_agent(work: Path, seed: int, name: str, device: str, settings: AgentSe
     folder = work / f"seed{seed}"
     torch.manual_seed(seed)
     tokens, weights = Tokens(folder / "base"), read_weights(folder / "base", device)
-    trainee, task = Trainee(weights, settings.layers), DOMAINS[settings.domain]
+    trainee, task = Trainee(weights, sparse=settings.sparse), DOMAINS[settings.domain]
     writer = Generator(trainee.answering, settings.prompts, task.room, task.length, group=settings.group, greedy=False)
     damage = Damage(trainee, tokens, seed, settings.domain, settings.damage) if settings.damage else None
     rate = settings.learning_rate

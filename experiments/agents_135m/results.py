@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from plans import key, tuned_means
 from rules import TUNED
-from saved import RESULTS, own_mean, unpacked
+from saved import RESULTS, name_of, own_mean, unpacked
 from sets import domains_of
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class Seed:
 
     @property
     def name(self) -> int | str:
-        """What a registration calls it: its number, of another architecture its name, too ("gemma3 1")."""
-        return self.data.get("name", self.number)
+        """What a registration calls it."""
+        return name_of(self.data.get("architecture", "llama"), self.number)
 
     def has(self, name: str, split: str = "test", domains: Iterable[str] = ()) -> bool:
         """Whether a model, or a merge by its key, was scored, on these domains at least."""
@@ -137,7 +137,7 @@ def read_seeds(folder: Path = RESULTS) -> list[Seed]:
     """All that were saved, by number, those of other architectures behind them by name."""
     paths = [path for path in folder.glob("*.json") if SEED.fullmatch(path.stem)]
     found = [Seed(json.loads(path.read_text())) for path in paths]
-    return sorted(found, key=lambda seed: (seed.data.get("name", ""), seed.number))
+    return sorted(found, key=lambda seed: (seed.name != seed.number, str(seed.name), seed.number))
 
 
 def over(seeds: Sequence[Seed], value: Callable[[Seed], Value | None]) -> Value | None:

@@ -1,4 +1,4 @@
-"""results/seedN.json while a sweep writes it: what was scored, what failed, what lacks, and how long it took."""
+"""A seed's JSON in results/ while a sweep writes it: what was scored, what failed, what lacks, how long it took."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ class Saved:
         path: of the JSON.
         folder: of the seed, with base, agents and logs.
         counts: prompts of a sub-task by split.
-        name: of the seed where its number is not enough.
     """
 
-    def __init__(self, path: Path, folder: Path, seed: int, counts: Mapping[str, int], name: str = ""):
+    def __init__(self, path: Path, folder: Path, seed: int, counts: Mapping[str, int]):
         self._path, self._written = path, 0.0
         sums = sums_of(folder)
         found = json.loads(path.read_text()) if path.exists() else {}
@@ -39,14 +38,14 @@ class Saved:
             found = {}
         self.data: dict[str, Any] = found or {
             "seed": seed,
-            **({"name": name} if name else {}),
             "count": dict(counts),
             "checkpoints": sums,
             "models": {},
             "merges": {},
             "runs": [],
         }
-        self.data |= {"training": notes_of(folder), "failed": {}, "lacking": []}
+        about = {"architecture": architecture_of(folder), "training": notes_of(folder)}
+        self.data |= about | {"failed": {}, "lacking": []}
         self._means: dict[str, float] = {}
         for name in self.data["merges"]:
             self._look(name)
@@ -86,6 +85,28 @@ def own_mean(entry: dict[str, Any], split: str, counts: dict[str, int]) -> float
     """Mean of a merge over the sub-tasks of its set's own domains, whatever else it was scored on."""
     own = domains_of(entry["set"])
     return mean_of({task: bits for task, bits in entry[split].items() if task.split("/")[0] in own}, counts[split])
+
+
+def results_name(folder: Path, seed: int) -> str:
+    """seed1.json of a Llama, gemma3-seed1.json of another architecture.
+
+    Args:
+        folder: of the seed.
+        seed: its number.
+    """
+    architecture = architecture_of(folder)
+    return f"seed{seed}.json" if architecture == "llama" else f"{architecture}-seed{seed}.json"
+
+
+def name_of(architecture: str, seed: int) -> int | str:
+    """What a registration calls a seed: its number, of another architecture than the first "gemma3 1"."""
+    return seed if architecture == "llama" else f"{architecture} {seed}"
+
+
+def architecture_of(folder: Path) -> str:
+    """`llama` or `gemma3`: what config.json of the seed's base names."""
+    config = json.loads((folder / "base" / "config.json").read_text())
+    return str(config["model_type"]).removesuffix("_text")
 
 
 def mean_of(bits: dict[str, str], count: int) -> float:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from families import model_of
 from files import copy_weights, dtype_of, read_shape
 from generate import Generator, cache_bytes
-from model import END, Model, Weights
+from model import Model, Weights
+from shapes import END
 from tasks import DOMAINS, LEVELS, Sample, Verdict, draw, levels_of
 from tokenizers import Tokenizer
 
@@ -180,7 +182,7 @@ class Scorer:
     @cached_property
     def _storage(self) -> torch.Tensor:
         """Caches of the longest domain in bfloat16, for both levels of the largest split."""
-        model = Model(Weights.empty(self._shape, torch.bfloat16, "meta"))
+        model = model_of(Weights.empty(self._shape, torch.bfloat16, "meta"))
         count = len(LEVELS) * max(self._counts.values())
         most = max(cache_bytes(model, count, task.room + task.length) for task in DOMAINS.values())
         return torch.empty(most, dtype=torch.uint8, device=self._device)
@@ -199,7 +201,7 @@ class Scorer:
         weights = Path(weights)
         dtype = dtype_of(weights)
         if dtype not in self._models:
-            self._models[dtype] = Model(Weights.empty(self._shape, dtype, self._device))
+            self._models[dtype] = model_of(Weights.empty(self._shape, dtype, self._device))
         copy_weights(weights, self._models[dtype].weights)
         return self._exam(dtype, split, count or self._counts[split]).right(domains)
 

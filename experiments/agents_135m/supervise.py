@@ -9,8 +9,9 @@ import torch
 from agents import ColdSettings
 from files import read_weights, save_checkpoint
 from journal import Journal
-from model import END, Model
+from model import Model
 from scoring import Exam, Tokens, filled, means, prompts
+from shapes import END
 from tasks import DOMAINS, LEVELS, SUB_TASKS, Sample, draw, levels_of
 from trainee import Lesson, Trainee
 

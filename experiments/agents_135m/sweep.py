@@ -24,7 +24,7 @@ from crew import workers_of
 from jobs import Merging, Scoring
 from plans import Merge, Plan, confirm_plan, lacking_of, select_plan, tiny_plan
 from pool import Done, Worker, collect
-from saved import RESULTS, Saved
+from saved import RESULTS, Saved, architecture_of, name_of, results_name
 from sets import domains_of_model
 from study2 import confirm2_plan, survey_plan, tiny_confirm2, tiny_survey
 from warm import keep_loops
@@ -47,16 +47,14 @@ def main() -> None:
     parser.add_argument("--scorers", type=int, default=SCORERS, help="processes that score on one GPU")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which nothing more begins")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--called", default="", help="of another architecture: gemma3 saves gemma3-seedS.json")
     parser.add_argument("--tiny", action="store_true", help="two sets and few rules, on the processor")
     given = parser.parse_args()
     if not given.tiny:
         keep_loops(given.work)
-    folder, prefix = given.work / f"seed{given.seed}", f"{given.called}-" if given.called else ""
-    name = f"{given.called} {given.seed}" if given.called else ""
-    plan = plan_of(given.plan, name or given.seed, read_advice(folder), tiny=given.tiny)
-    path = given.results / f"{prefix}seed{given.seed}.json"
-    saved = Saved(path, folder, given.seed, plan.counts, name)
+    folder = given.work / f"seed{given.seed}"
+    name = name_of(architecture_of(folder), given.seed)
+    plan = plan_of(given.plan, name, read_advice(folder), tiny=given.tiny)
+    saved = Saved(given.results / results_name(folder, given.seed), folder, given.seed, plan.counts)
     with scratch_folder(given.work) as scratch:
         Sweep(given, plan, saved, scratch).run()
 

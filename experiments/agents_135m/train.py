@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agents import AGENTS, COLD, TINY_COLD, order, tiny
+from agents import AGENTS, PACES, TINY_COLD, order, paced, tiny
 from journal import write_atomically
 
 SLOTS = 6  # processes at once on one GPU: about 10 GiB each
@@ -61,16 +61,20 @@ def train_all(given: argparse.Namespace, names: list[str]) -> None:
 
 
 def train_one(given: argparse.Namespace, name: str, device: str) -> None:
+    from files import read_shape
+
+    architecture = read_shape(given.work / "raw").family
     if name == "cold":
         from supervise import train_base
 
-        train_base(given.work, given.seed, device, TINY_COLD if given.tiny else COLD, tiny=given.tiny)
+        settings = TINY_COLD if given.tiny else PACES[architecture].cold
+        train_base(given.work, given.seed, device, settings, tiny=given.tiny)
     else:
         from reinforce import train_agent
 
-        settings = tiny(AGENTS[name]) if given.tiny else AGENTS[name]
-        steps = min(settings.steps, given.steps or settings.steps)
-        train_agent(given.work, given.seed, name, device, replace(settings, steps=steps))
+        agent = tiny(AGENTS[name]) if given.tiny else paced(AGENTS[name], architecture)
+        steps = min(agent.steps, given.steps or agent.steps)
+        train_agent(given.work, given.seed, name, device, replace(agent, steps=steps))
 
 
 @dataclass

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from model import Model, Weights, blocks
+from families import model_of
+from model import Weights, blocks
 
 TOKENS = 5000  # of prompts and answers in one pass backward; less if memory runs out
 LEAST = 900
+MIDDLE = 8  # layers, at most
 
 
 class Lesson(NamedTuple):
@@ -32,18 +34,18 @@ class Trainee:
 
     Args:
         weights: bfloat16; they change in place.
-        layers: first and last layer that may move, and nothing else; none: everything.
+        sparse: only the layers in the middle may move.
         tokens: of one pass backward.
     """
 
-    def __init__(self, weights: Weights, layers: tuple[int, int] | None = None, tokens: int = TOKENS):
+    def __init__(self, weights: Weights, *, sparse: bool = False, tokens: int = TOKENS):
         self.weights, self._tokens = weights, tokens
-        self.answering = Model(weights)
-        self._learning = Model(weights, learns=True)
+        self.answering = model_of(weights)
+        self._learning = model_of(weights, learns=True)
         self._master = weights.flat.detach().float().clone()
         self.gradient = torch.zeros_like(self._master)
         self._parts = blocks(weights.shape, self.gradient)
-        self._span = span(weights, layers) if layers else (0, len(self._master))
+        self._span = span(weights, middle(weights.shape.layers)) if sparse else (0, len(self._master))
         self._master.requires_grad_()
         self._master.grad = self.gradient
         fused = weights.flat.is_cuda
@@ -124,7 +126,13 @@ def upwards(number: int, step: int) -> int:
 
 
 def span(weights: Weights, layers: tuple[int, int]) -> tuple[int, int]:
-    """Where these layers begin and end in the flat tensor; they lie beside each other."""
-    start = weights.shape.width * (weights.shape.words + 1)
-    each = (weights.flat.numel() - start) // weights.shape.layers
+    """Where these layers begin and end in the flat tensor; they lie beside each other at its end."""
+    each = sum(torch.Size(size).numel() for part in weights.shape.layer() for size in part.values())
+    start = weights.flat.numel() - weights.shape.layers * each
     return start + layers[0] * each, start + (layers[1] + 1) * each
+
+
+def middle(layers: int) -> tuple[int, int]:
+    """First and last of the layers in the middle: a third of all, at most eight (10 to 17 of 30, 6 to 11 of 18)."""
+    first = layers // 3
+    return first, first + max(1, min(MIDDLE, layers // 3)) - 1

@@ -173,8 +173,8 @@ def second(experiment: Any) -> list[Any]:
     advice = {name: {"weights": {"damaged": 0.5}} for name in experiment("sets").HARM}
     plan, found = study2.confirm2_plan(advice, registered), []
     for name in registered["confirmation_seeds"]:
-        number = int(str(name).split()[-1])
-        found.append({**made_up(experiment, plan, number), **({"name": name} if isinstance(name, str) else {})})
+        architecture, number = name.split() if isinstance(name, str) else ("llama", name)
+        found.append({**made_up(experiment, plan, int(number)), "architecture": architecture})
     return [experiment("results").Seed(data) for data in found]
 
 
@@ -208,7 +208,7 @@ def test_a_domain_that_was_not_scored_leaves_a_hypothesis_open(experiment: Any, 
 
 def test_seeds_of_another_study_are_left_out_and_named(experiment: Any, second: list[Any], tmp_path: Path) -> None:
     hypotheses, results = experiment("hypotheses"), experiment("results")
-    for file, data in (("gemma3-seed1", second[1].data), ("seed5", second[0].data), ("seed1.177", {}), ("other", {})):
+    for file, data in (("gemma3-seed1", second[1].data), ("seed5", second[0].data), ("seed5.177", {}), ("other", {})):
         (tmp_path / f"{file}.json").write_text(json.dumps(data))
     found = results.read_seeds(tmp_path)
     assert [seed.name for seed in found] == [5, "gemma3 1"]
@@ -376,26 +376,25 @@ def test_the_second_study_measures_merges_and_scores(tiny_seed: Path) -> None:
     assert again.startswith("0 measured, 0 failed")
     advice = {"H3": {"rules": [{"tensors": "*.mlp.*", "skip": ["damaged"]}]}}
     (seed / "advice.json").write_text(json.dumps(advice))
-    found = sweep(tiny_seed, "--called", "survey", plan="survey", file="survey-seed1")
-    assert (found["failed"], found["lacking"], found["name"]) == ({}, [], "survey 1")
+    found = sweep(tiny_seed, plan="survey", results="survey")
+    assert (found["failed"], found["lacking"]) == ({}, [])
     kept = found["merges"]["wudi_auto, keep | E2 | stochastic"]
     assert len(kept["test"]) == 14
     assert kept["keep"] == "base"
     labels = {merge["label"] for merge in found["merges"].values()}
     assert {"wudi_auto, keep, advised", "wudi_auto, keep unowned", "regmean, keep", "fisher", "esm"} <= labels
-    found = sweep(tiny_seed, "--called", "confirm", plan="confirm2", file="confirm-seed1")
+    found = sweep(tiny_seed, plan="confirm2", results="confirm2")
     assert (found["failed"], found["lacking"]) == ({}, [])
     assert any(
         key.startswith("TA ") and len(merge["test"]) == 4 for key, merge in found["merges"].items() if "test" in merge
     )
 
 
-def sweep(work: Path, *more: str, plan: str = "select", file: str = "seed1") -> dict[str, Any]:
+def sweep(work: Path, *more: str, plan: str = "select", results: str = "results") -> dict[str, Any]:
     """Run it, and read what it saved."""
-    results = work / "results"
-    given = ["--work", str(work), "--seed", "1", "--plan", plan, "--tiny", "--results", str(results)]
+    given = ["--work", str(work), "--seed", "1", "--plan", plan, "--tiny", "--results", str(work / results)]
     script("sweep.py", *given, *more)
-    return dict(json.loads((results / f"{file}.json").read_text()))
+    return dict(json.loads((work / results / "seed1.json").read_text()))
 
 
 def script(name: str, *arguments: str) -> str:
@@ -422,7 +421,7 @@ def tiny_seed(tmp_path_factory: pytest.TempPathFactory, experiment: Any) -> Path
     base = files.read_weights(work / "raw", "cpu")
     files.save_checkpoint(base, work / "raw", work / "seed1" / "base")
     (work / "seed1" / "logs").mkdir()
-    scoring, model = experiment("scoring"), experiment("model").Model(base)
+    scoring, model = experiment("scoring"), experiment("families").model_of(base)
     experiment("supervise").write_guard(work / "seed1" / "prompts.jsonl", model, scoring.Tokens(work / "raw"), 1, 1)
     for number, name in enumerate(("tool", "memory", "damaged")):
         draw = torch.Generator().manual_seed(number)

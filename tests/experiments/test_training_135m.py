@@ -1,4 +1,4 @@
-"""The agents of experiments/agents_135m: its tasks, its own model against transformers, training on two layers."""
+"""The agents of experiments/agents_135m: its tasks, training on two layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -133,51 +132,3 @@ def test_the_scorer_gives_the_same_bits_whatever_was_scored_before(trained: Path
     assert {task: bits.tolist() for task, bits in few.items()} == {
         task: first[0][task][:2].tolist() for task in ("math/easy", "math/hard")
     }
-
-
-@pytest.mark.slow
-def test_answers_are_those_of_transformers(trained: Path, experiment: Any) -> None:
-    torch, transformers = import_module("torch"), import_module("transformers")
-    scoring, model, generate = experiment("scoring"), experiment("model"), experiment("generate")
-    folder = trained / "seed1" / "base"
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    samples = scoring.prompts(scoring.Tokens(folder), "code/hard", "dev", 1, 3)
-    rows = scoring.Tokens(folder).encode([sample.prompt for sample in samples])
-    assert rows == [tokenizer(sample.prompt)["input_ids"] for sample in samples]
-    weights = flat(experiment, folder)
-    ours = model.Model(model.Weights.over(weights.shape, weights.flat.float()))
-    found = generate.Generator(ours, 3, 160, 10)(*scoring.filled(rows, 160, ours.device))
-    for row, answer in zip(rows, found.tolist(), strict=True):
-        expected = theirs.generate(torch.tensor([row]), do_sample=False, max_new_tokens=10, pad_token_id=2)[0]
-        expected = expected[len(row) :].tolist()
-        assert answer == expected + [2] * (10 - len(expected))
-
-
-@pytest.mark.slow
-def test_a_pass_over_packed_answers_has_the_gradient_of_single_ones(trained: Path, experiment: Any) -> None:
-    """-sum weight log p(answer) / norm, by transformers and one answer at a time."""
-    torch, transformers = import_module("torch"), import_module("transformers")
-    trainee, model = experiment("trainee"), experiment("model")
-    folder = trained / "seed1" / "base"
-    weights = flat(experiment, folder)
-    weights = model.Weights.over(weights.shape, weights.flat.float())
-    lengths, sizes = torch.tensor([5, 8, 3]), torch.tensor([[3, 2], [1, 4], [4, 4]])
-    generator = torch.Generator().manual_seed(0)
-    tokens, answers = (torch.randint(3, 900, size, generator=generator) for size in ((3, 8), (3, 2, 4)))
-    counts = torch.randn(3, 2, generator=generator)
-    pupil = trainee.Trainee(weights, tokens=20)
-    loss = -pupil.gather(trainee.Lesson(tokens, lengths, answers, sizes, counts), 7.0)
-    theirs, total = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), 0.0
-    for i in range(3):
-        for j in range(2):
-            row = torch.cat([tokens[i, : lengths[i]], answers[i, j, : sizes[i, j]]])[None]
-            logits = theirs(row).logits[0, lengths[i] - 1 : -1]
-            each = torch.nn.functional.cross_entropy(logits, answers[i, j, : sizes[i, j]], reduction="sum")
-            total = total + counts[i, j] * each / 7.0
-    total.backward()
-    assert loss == pytest.approx(float(total.detach()), rel=1e-4)
-    expected = dict(theirs.named_parameters())
-    ours = model.Weights.over(weights.shape, pupil.gradient)
-    for name, gradient in ours.views.items():
-        torch.testing.assert_close(gradient, expected[name].grad, rtol=2e-3, atol=2e-5)
