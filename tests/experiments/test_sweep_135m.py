@@ -216,6 +216,17 @@ def test_seeds_of_another_study_are_left_out_and_named(experiment: Any, second: 
     assert hypotheses.taking_part(found, hypotheses.read_registered(hypotheses.REGISTERED2)) == found
 
 
+def test_a_look_at_a_survey_has_what_no_agent_was_trained_on(experiment: Any, second: list[Any]) -> None:
+    look = experiment("look")
+    rows = {row.split(" | ")[0].strip("| "): row.split(" | ") for row in look.table(second[0]).splitlines()}
+    assert rows["wudi_auto, keep"][1] == "6"
+    assert rows["wudi_auto, keep"][4] == rows["RAM"][4] == "8"
+    assert rows["wudi_auto, keep"][-1] == "0 of 21 |"
+    place, cells = look.row(second[0], "RAM")
+    assert place == pytest.approx(-float(cells[5]), abs=0.06)
+    assert cells[5].startswith("+")
+
+
 def test_a_plan_ends_and_tests_what_dev_chose(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
     results = experiment("results")
     for data in scored.values():
