@@ -39,7 +39,7 @@ def test_prompts_need_no_answers_and_skills_are_taken_in_turn(tmp_path):
 
 
 def test_what_the_base_can_do_is_kept_where_a_merge_would_lose_it(tmp_path):
-    """Memory and tool merged by wudi_auto: the base's math falls by ten points, with 256 prompts of its skills by three."""
+    """Memory and tool merged by wudi_auto: the base's math falls by ten points, with `keep` by three."""
     lines = [
         {"prompt": one.prompt, "skill": task.domain} for task in SUB_TASKS for one in task.samples("dev", 32, seed=3)
     ]

@@ -22,7 +22,7 @@ def grams(
     data: Annotated[
         Path,
         typer.Option(
-            help='Of an agent its rollouts, JSON lines of {"prompt": ..., "response": ...}; of the base prompts of what '
+            help='JSON lines: of an agent its rollouts, {"prompt": ..., "response": ...}; of the base prompts of what '
             'it can do, {"prompt": ..., "skill": ...}, answered or not.',
             show_default=False,
         ),
@@ -32,7 +32,7 @@ def grams(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure the inputs of a model's layers: the base's, to keep what it can do; an agent's, for esm and regmean.
+    """Measure the inputs of layers: the base's, to keep what it can do; an agent's, for esm and regmean.
 
     A killed run resumes when the same command is run again.
     """

@@ -63,8 +63,9 @@ def measure_grams(
 
     G = (1/n) sum over n tokens of x x^T                  [in, in], x the input of the layer
 
-    Of an agent's on its own prompts and responses; of the base's on prompts of what it can do, answered or not. Layers that are given the same input (q, k and v; gate and up) share one matrix. A killed run resumes when it is
-    started again, on a CPU to the same bytes.
+    Of an agent's on its own prompts and responses; of the base's on prompts of what it can do, answered or not. Layers
+    that are given the same input (q, k and v; gate and up) share one matrix. A killed run resumes when it is started
+    again, on a CPU to the same bytes.
 
     Args:
         model: a folder with config, tokenizer and safetensors.
