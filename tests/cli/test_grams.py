@@ -59,9 +59,9 @@ def test_a_bad_line_and_an_output_that_is_taken_are_told(run, agents, data, tmp_
     ran = run("grams", str(agents / "code"), "--data", str(data), "--out", str(tmp_path / "out"))
     assert (ran.code, "is not empty" in ran.err) == (2, True)
     with data.open("a") as file:
-        file.write('{"prompt": "a"}\n')
+        file.write('{"response": "a"}\n')
     ran = run("grams", str(agents / "code"), "--data", str(data), "--out", str(tmp_path / "new"))
-    assert (ran.code, f"{data}:2: no response" in ran.err) == (2, True)
+    assert (ran.code, f"{data}:2: no prompt" in ran.err) == (2, True)
 
 
 def test_without_its_extra_it_says_what_to_install(run, agents, data, tmp_path, monkeypatch):

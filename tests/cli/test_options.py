@@ -26,12 +26,12 @@ OWN = {
 """What these commands have that is no field of a recipe."""
 LEFT_OUT = {
     "merge": set(),
-    "probe": {"onto", "inputs.tokenizer_from", "output", "seed", "run.runner", "run.survey", "run.allow_slow"},
+    "probe": {"onto", "keep", "inputs.tokenizer_from", "output", "seed", "run.runner", "run.survey", "run.allow_slow"},
     "check": {"output", "seed", "run"},
 }
 """Sections and fields that do nothing there."""
 FIELDS = {field.path: field for field in recipe_fields()}
-SETTABLE = {path for path, field in FIELDS.items() if field.section in SECTIONS} | {"base", "onto", "seed"}
+SETTABLE = {path for path, field in FIELDS.items() if field.section in SECTIONS} | {"base", "onto", "keep", "seed"}
 """What one word on the command line can give; agents, method and its settings have shorthands."""
 
 
@@ -73,8 +73,9 @@ def test_a_recipe_of_options_is_the_one_of_the_file(tmp_path, recipe_of):
     data = {
         "base": "b",
         "onto": "o",
+        "keep": "k",
         "agents": {"code": "c"},
-        "method": {"name": "ties", "density": "0.3"},
+        "method": {"name": "wudi_auto", "ridge": "0.3"},
         "inputs": {
             "missing": "base",
             "extra": "ignore",
@@ -92,6 +93,7 @@ def test_a_recipe_of_options_is_the_one_of_the_file(tmp_path, recipe_of):
     assert {f"{section}.{name}" for section in SECTIONS for name in data[section]} | {
         "base",
         "onto",
+        "keep",
         "seed",
     } == SETTABLE
     words = [
@@ -99,12 +101,14 @@ def test_a_recipe_of_options_is_the_one_of_the_file(tmp_path, recipe_of):
         "b",
         "--onto",
         "o",
+        "--keep",
+        "k",
         "--agent",
         "code=c",
         "--method",
-        "ties",
+        "wudi_auto",
         "--set",
-        "density=0.3",
+        "ridge=0.3",
         "--seed",
         "7",
     ]
@@ -149,7 +153,7 @@ def recipe_of():
     def call(*words: str) -> Recipe:
         seen: list[Recipe] = []
 
-        @takes_recipe(*SECTIONS, "onto", "seed")
+        @takes_recipe(*SECTIONS, "onto", "keep", "seed")
         def command(recipe: Recipe) -> None:
             seen.append(recipe)
 

@@ -1,11 +1,12 @@
 """Prompts and responses: what is read, what is refused by file and line, how they become tokens."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from agentmerge.errors import MergeError, RecipeError, SourceError, SourceNotFoundError
-from agentmerge.importance.data import Example, read_examples, sha256_of
+from agentmerge.importance.data import Example, in_turn, read_examples, sha256_of
 from agentmerge.importance.tokens import encode, encode_one
 
 
@@ -160,3 +161,17 @@ def test_the_hash_tells_another_cut(tmp_path):
         encode(some(3), Letters(), tmp_path, wanted=3, max_length=length, chat=False).sha256 for length in (7, 8, 9, 10)
     }
     assert len(hashes) == 3  # 9 and 10 cut nothing
+
+
+def test_skills_are_taken_in_turn_and_what_names_none_is_read_no_further_than_asked():
+    one = [Example("p", "", line, skill) for line, skill in enumerate("aabba", 1)]
+    assert [example.line for example in in_turn(one)] == [1, 3, 2, 4, 5]
+    assert [example.line for example in in_turn([])] == []
+    named = iter([Example("p", "r", 1), Example("p", "r", 2, "b"), Example("p", "r", 3)])
+    taken = in_turn(named)
+    assert (next(taken).line, next(named).line, next(taken).line) == (1, 2, 3)
+
+
+def test_a_prompt_without_an_answer_is_the_whole_sequence():
+    found = encode([Example("abc", "", 1)], Letters(bos=1), Path("d"), wanted=1, max_length=3, chat=False).examples[0]
+    assert (found.prompt, found.response, found.cut) == ((1, ord("b"), ord("c")), (), True)

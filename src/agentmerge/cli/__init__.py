@@ -23,7 +23,7 @@ COMMANDS = {
     "join": "Make packed deltas of one base one, without the base, where no two changed the same element.",
     "synth": "Write a synthetic base and agents in the shape of a real model.",
     "importance": "Measure which weights an agent's own answers depend on: the diagonal Fisher.",
-    "grams": "Measure the Gram matrices of the inputs of an agent's layers, for esm and regmean.",
+    "grams": "Measure the inputs of layers: the base's, to keep what it can do; an agent's, for esm and regmean.",
     "harm": "Say which agents damage what the base could do, where, and what to do about it.",
     "eval": "Ask a model the questions of benchmarks and score its answers.",
     "eval doctor": "Say which benchmarks can run here, and how to get what is missing.",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agentmerge.engine.findings import CheckRecord
 
 
-@takes_recipe("onto", "inputs")
+@takes_recipe("onto", "keep", "inputs")
 def check(recipe: Recipe, json: Json = False) -> None:
     """Say whether the sources fit together, without reading their weights.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agentmerge.cli.measured import Model, Rollouts, tell
+from agentmerge.cli.measured import tell
 from agentmerge.cli.options import Json, Overwrite, Quiet, takes_settings
 from agentmerge.importance.grams import GramOptions, measure_grams
 
@@ -18,14 +18,21 @@ if TYPE_CHECKING:
 @takes_settings(GramOptions, GramOptions.of)
 def grams(
     wanted: GramOptions,
-    model: Model,
-    data: Rollouts,
+    model: Annotated[str, typer.Argument(help="Base or agent: a folder with config, tokenizer and safetensors.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help='JSON lines: of an agent its rollouts, {"prompt": ..., "response": ...}; of the base prompts of what '
+            'it can do, {"prompt": ..., "skill": ...}, answered or not.',
+            show_default=False,
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="New or empty folder for the matrices.", show_default=False)],
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure the Gram matrices of the inputs of an agent's layers, for esm and regmean.
+    """Measure the inputs of layers: the base's, to keep what it can do; an agent's, for esm and regmean.
 
     A killed run resumes when the same command is run again.
     """
@@ -47,5 +54,6 @@ def summary(record: GramRecord, out: Path) -> str:
             f"with {record.tokens:,} tokens.",
             "Next, in a recipe:",
             f"  agents: {{code: {{source: {record.model.source}, grams: {out}}}}}",
+            f"or, of what the base must keep:  keep: {out}",
         ]
     )

@@ -22,7 +22,7 @@ from agentmerge.errors import MergeError, RecipeError
 from agentmerge.recipe import Recipe
 
 
-@takes_recipe("onto", "inputs", "output", "seed", "run")
+@takes_recipe("onto", "keep", "inputs", "output", "seed", "run")
 @takes_goal
 def merge(
     goal: Goal,

@@ -116,6 +116,7 @@ def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
     return {
         "base": plan.family.base.text,
         **({} if plan.family.onto is None else {"onto": plan.family.onto.text}),
+        **({} if plan.recipe.keep is None else {"keep": plan.recipe.keep}),
         "agents": {
             name: {"source": a.text, "weight": plan.recipe.agents[name].weight}
             for name, a in plan.family.agents.items()
@@ -143,7 +144,7 @@ def plan_summary(plan: Plan, out: Path) -> str:
     tensors, shards, write = facts["tensors"], facts["shards"], format_size(facts["write_bytes"])
     lines = [
         f"base    {facts['base']}",
-        *([f"onto    {facts['onto']}"] if "onto" in facts else []),
+        *(f"{role}    {facts[role]}" for role in ("onto", "keep") if role in facts),
         *(f"agent   {name} = {a['source']} (weight {a['weight']:g})" for name, a in facts["agents"].items()),
         f"method  {method_words(facts['method'])}",
         f"tensors {tensors['merged']} merged ({facts['elements']:,} elements), {tensors['copied']} copied{tied}",

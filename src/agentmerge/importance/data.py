@@ -6,12 +6,13 @@ import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import file_digest
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import SourceError, SourceNotFoundError, Where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 FORM = '{"prompt": "text, or a list of chat messages", "response": "text"}'
@@ -47,6 +48,20 @@ def read_examples(path: Path, *, answered: bool = True) -> Iterator[Example]:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield parse_example(line, f"{path}:{number}", number, answered=answered)
+
+
+def in_turn(examples: Iterable[Example]) -> Iterator[Example]:
+    """The first of every skill, the second of every skill, ...; where no skill is said, as they come."""
+    rest = iter(examples)
+    held: dict[str, list[Example]] = {}
+    for example in rest:
+        if not example.skill and not held:
+            yield example
+            yield from rest
+            return
+        held.setdefault(example.skill, []).append(example)
+    for turn in zip_longest(*held.values()):
+        yield from (example for example in turn if example is not None)
 
 
 def sha256_of(path: Path) -> str:

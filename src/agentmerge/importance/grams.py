@@ -40,6 +40,7 @@ class GramOptions(Options):
 
     command: ClassVar[str] = "grams"
     torch: ClassVar[str] = "importance.inputs"
+    prompts: ClassVar[bool] = True
     linear: str = ",".join(LINEAR)
     """Globs of the weights that are linear layers, with commas between them; as the methods' own `linear`."""
     stored: Annotated[Literal["float64", "float32"], BeforeValidator(dtype_name)] = "float64"
@@ -58,16 +59,17 @@ def measure_grams(
     overwrite: bool = False,
     watch: Watch | None = None,
 ) -> GramRecord:
-    """Write the Gram matrices of the inputs of an agent's linear layers on its own prompts and responses.
+    """Write the Gram matrices of the inputs of a model's linear layers.
 
     G = (1/n) sum over n tokens of x x^T                  [in, in], x the input of the layer
 
-    Layers that are given the same input (q, k and v; gate and up) share one matrix. A killed run resumes when it is
-    started again, on a CPU to the same bytes.
+    Of an agent's on its own prompts and responses; of the base's on prompts of what it can do, answered or not. Layers
+    that are given the same input (q, k and v; gate and up) share one matrix. A killed run resumes when it is started
+    again, on a CPU to the same bytes.
 
     Args:
         model: a folder with config, tokenizer and safetensors.
-        data: JSON lines, see data.py.
+        data: JSON lines, see data.py; of a file that names skills the same number of each, as far as there are.
         out: appears when it is whole: safetensors by the names of the model's weights, and grams.json.
         options: what to measure and how.
         overwrite: replace what is at `out` at the end, and start over where unfinished work is of another input.

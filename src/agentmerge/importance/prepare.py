@@ -17,7 +17,7 @@ from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
 from agentmerge.files.staging import Staging
 from agentmerge.frozen import Frozen
-from agentmerge.importance.data import read_examples, sha256_of
+from agentmerge.importance.data import in_turn, read_examples, sha256_of
 from agentmerge.importance.record import DataFacts, ModelFacts, Settings
 from agentmerge.importance.tokens import encode
 from agentmerge.machine import how_to_install
@@ -44,6 +44,8 @@ class Asked(Frozen):
     """Whose options they are."""
     torch: ClassVar[str]
     """The file that measures, which imports torch."""
+    prompts: ClassVar[bool] = False
+    """Whether a line may be a prompt without a response, and skills are taken in turn."""
 
     examples: int = Field(default=256, ge=1)
     """How many: the first of the file that fit."""
@@ -164,7 +166,7 @@ def prepared(source: Source, data: Path, out: Path, options: Options, *, overwri
     """
     check_model(source)
     _check_out(source, data, out, overwrite)
-    examples = read_examples(data)
+    examples = in_turn(read_examples(data, answered=False)) if options.prompts else read_examples(data)
     first = list(islice(examples, options.examples))  # before torch is imported: a bad line is told at once
     torch = torch_file(options)
     settings = settings_of(options, torch)

@@ -105,6 +105,8 @@ def encode(
 
 def encode_one(example: Example, tokenizer: Tokenizer, where: str, max_length: int, chat: bool) -> TokenSequence | None:
     """One example; None where its response leaves no room for a prompt."""
+    if not example.response:
+        return encode_prompt(example, tokenizer, where, max_length, chat)
     prompt = _prompt_ids(example, tokenizer, where, chat)
     response = _ids(tokenizer, example.response, special=False)
     if not prompt or not response:
