@@ -76,11 +76,12 @@ def confirm2_plan(advice: Mapping[str, Any], registered: Mapping[str, Any]) -> P
     sets: Sequence[str] = registered["sets"]
     healthy, harm = [name for name in sets if name not in HARM], [name for name in sets if name in HARM]
     rule = registered["recommended"]
+    ways = list(dict.fromkeys([registered["with_damage"].removesuffix(", advised"), rule, "wudi_auto"]))
     first = list(dict.fromkeys([rule, "wudi_auto", "mean"]))
     beside = [label for label in (*BESIDE, *registered["rivals"]) if label not in first]
     fixed = [
-        *many(first, harm, TEST, 1, wide=True),
-        *advised_merges(advice, harm, [rule, "wudi_auto"], 1),
+        *many(list(dict.fromkeys([*ways, "mean"])), harm, TEST, 1, wide=True),
+        *advised_merges(advice, harm, ways, 1),
         *many(first, healthy, TEST, 2, wide=True),
         *many(beside, sets, TEST, 3, wide=True),
         *(merge for merge in harm_merges(TEST, 4, {}, harm) if merge.rule.label in registered["remedies"]),

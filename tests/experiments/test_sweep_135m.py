@@ -193,6 +193,19 @@ def test_what_was_registered_for_the_second_study_can_be_judged(experiment: Any,
     assert {"every set", "average", "damaged, seven agents", "keep keeps", "all domains"} <= failed
 
 
+def test_a_seed_that_confirms_merges_what_is_recommended_whatever_it_is(experiment: Any) -> None:
+    hypotheses, sets = experiment("hypotheses"), experiment("sets")
+    registered = hypotheses.read_registered(hypotheses.REGISTERED2)
+    way = {"recommended": "regmean", "with_damage": "wudi_auto, keep x 3, advised"}
+    advice = {name: {"leave_out": ["damaged"]} for name in sets.HARM}
+    plan = experiment("study2").confirm2_plan(advice, {**registered, **way})
+    there = {(merge.rule.label, merge.set) for merge in plan.fixed if merge.wide}
+    assert {("wudi_auto, keep x 3, advised", name) for name in sets.HARM} <= there
+    assert {("wudi_auto, advised", "H3"), ("wudi_auto, keep x 3", "H3"), ("regmean", "E3")} <= there
+    kept = next(merge for merge in plan.fixed if merge.rule.label == "wudi_auto, keep x 3, advised")
+    assert (kept.rule.keep, kept.rule.left_out) == ("base", ("damaged",))
+
+
 def test_a_domain_that_was_not_scored_leaves_a_hypothesis_open(experiment: Any, second: list[Any]) -> None:
     hypotheses = experiment("hypotheses")
     registered, name = hypotheses.read_registered(hypotheses.REGISTERED2), "wudi_auto, keep | E2 | stochastic"
