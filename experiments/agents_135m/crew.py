@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-GPU_MERGERS = 2  # on one GPU: what they do on the processors lies beside each other's matrices
+GPU_MERGERS = 3  # on one GPU: what they do on the processors lies beside each other's matrices
 GPU_THREADS = 3  # of such a process
 THREADS = 2  # of one on the processors alone: many of few threads waste less than few of many
 LONGEST = 150  # seconds of a merge
