@@ -127,6 +127,7 @@ RULES: dict[str, Rule] = {
         Rule("wudi_auto, keep x 3", {**WUDI_AUTO, "keep": 3.0}, gpu=True, keep=BASE),
         Rule("wudi_auto, keep x 10", {**WUDI_AUTO, "keep": 10.0}, gpu=True, keep=BASE),
         Rule("wudi_auto, keep unowned", WUDI_AUTO, gpu=True, keep=UNOWNED),
+        Rule("wudi_auto, keep even", WUDI_AUTO, gpu=True, keep="base-even"),
         Rule("wudi exact, keep", WUDI, gpu=True, keep=BASE),
         Rule("wudi_auto 0.9, keep", {**WUDI_AUTO, "retention": 0.9}, gpu=True, keep=BASE),
         Rule("regmean, keep", REGMEAN, gpu=True, keep=BASE, reads="grams"),
