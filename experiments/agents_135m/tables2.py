@@ -1,0 +1,272 @@
+"""The tables of the second study as Markdown: what is kept where no agent was trained, and every method once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from hypotheses import Verdict, paired
+from look import below
+from plans import SOME_SETS, again, key
+from results import Seed, Value, average, over
+from rules import DEFAULTS, RULES, TUNED
+from sets import ABOUT, HARM, HEALTHY, SETS, domains_of, untrained
+from tables import markdown, shown
+from tasks import DOMAINS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+SAID = (
+    ("untuned, at most 0.3 points below the better of tuned TA and TIES in every set of healthy agents", "every set"),
+    ("at least 3 points above it on average over those sets", "average"),
+    ("a damaged agent among seven: every domain above base and above mean", "every domain, seven agents"),
+    ("a damaged agent among three and four: the same", "every domain, few agents"),
+    ("no domain without an agent more than 2 points below the base, healthy agents", "untrained kept"),
+    ("`keep` gains at least 2 points on average where no agent was trained", "keep keeps"),
+    ("and costs at most 0.3 on the domains of the agents", "keep costs nothing"),
+    ("over all seven domains above RAM, RAM+, TIES, the plain sum and the mean in every set", "all domains"),
+    ("the guard accuses the damaged agent and no other", "guard accuses"),
+    ("the guard's advice raises the mean of all domains", "advice helps"),
+    ("rounding to the nearest loses against stochastic rounding, each rule's average", "rounding"),
+    ("RAM and RAM+ at the paper's settings are below the tuned baseline on average", "paper's RAM"),
+)
+"""What was said before in a few words, by the names of the hypotheses; the registrations have the full text."""
+WITH_DAMAGED = {ABOUT[name] for name in HARM}
+SAME = {"damaged, seven agents": "every domain, seven agents", "damaged, few agents": "every domain, few agents"}
+"""What the second registration calls otherwise."""
+
+
+def said_table(first: Sequence[Verdict], second: Sequence[Verdict]) -> str:
+    """What was said before both studies, and what came of it."""
+    studies = [{SAME.get(one.name, one.name): one for one in found} for found in (first, second)]
+    words = {name: text for text, name in SAID}
+    words |= {name: one.text for found in studies for name, one in found.items() if name not in words}
+    rows = [[text, *(said(found.get(name)) for found in studies)] for name, text in words.items()]
+    return markdown(["said before", "study 1", "study 2"], rows).replace("---:", "---")
+
+
+def said(verdict: Verdict | None) -> str:
+    """A cell."""
+    if verdict is None:
+        return "not asked"
+    lacking = f", {len(verdict.lacking)} not scored" if verdict.lacking else ""
+    count = f"{verdict.against} of {verdict.cases - len(verdict.lacking)} against{lacking}"
+    return f"**{verdict.word}** ({count}); {verdict.worst}"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Mean and worst of some cases."""
+
+    mean: Value
+    worst: Value
+    where: str
+    count: int
+
+    @property
+    def cells(self) -> list[str]:
+        """Mean, and the worst by name."""
+        return [self.mean.signed, f"{self.worst.signed} ({self.where})"]
+
+
+def ends(cases: dict[str, Value | None]) -> Ends | None:
+    """Of those that were scored; none without any."""
+    there = {name: value for name, value in cases.items() if value is not None}
+    if not there:
+        return None
+    low = min(there, key=lambda name: there[name].mean)
+    return Ends(average(list(there.values())), there[low], low, len(there))
+
+
+def own_gaps(seed: Seed, label: str, families: Sequence[str]) -> dict[str, Value | None]:
+    """A rule against the better of tuned TA and TIES in every healthy set, by the set's name in words."""
+    return {ABOUT[name]: seed.gap(label, families, name) for name in HEALTHY}
+
+
+def untrained_gaps(seed: Seed, label: str) -> dict[str, Value | None]:
+    """A rule against the base on what no agent of a set was trained on, each set's mean."""
+    return {ABOUT[name]: paired(seed, key(label, name), "base", untrained(name)) for name in SETS if untrained(name)}
+
+
+def single_gaps(seed: Seed, label: str) -> dict[str, Value | None]:
+    """The same of every single domain."""
+    return {
+        f"{ABOUT[name]}, {domain}": paired(seed, key(label, name), "base", [domain])
+        for name in SETS
+        for domain in untrained(name)
+    }
+
+
+def damaged_gaps(seed: Seed, label: str) -> dict[str, Value | None]:
+    """A rule against the base over all domains, in the sets with the damaged agent."""
+    return {ABOUT[name]: paired(seed, key(label, name), "base", list(DOMAINS)) for name in HARM}
+
+
+def summary_table(seed: Seed, labels: Iterable[str], families: Sequence[str]) -> str:
+    """A row for each rule, in the order given: own domains, untrained ones, the sets with a damaged agent."""
+    rows = []
+    for label in dict.fromkeys(labels):
+        own, left = ends(own_gaps(seed, label, families)), ends(untrained_gaps(seed, label))
+        single, damaged = ends(single_gaps(seed, label)), ends(damaged_gaps(seed, label))
+        if own or left:
+            cells = [*(own.cells if own else ["", ""]), left.mean.signed if left else ""]
+            cells += [single.cells[1] if single else "", damaged.mean.signed if damaged else "", below(seed, label)]
+            rows.append([label, *cells])
+    head = ["rule", "own: mean", "worst set", "untrained: mean", "worst domain", "damaged: all domains", "below"]
+    return markdown(head, rows)
+
+
+def untrained_table(seeds: Sequence[Seed], labels: Iterable[str]) -> str:
+    """Points from the base where no agent was trained, set by set, mean of the seeds; those first that lose least."""
+    names = [name for name in SETS if untrained(name)]
+    rows = []
+    for label in dict.fromkeys(labels):
+        gaps = [over(seeds, partial(kept, label=label, name=name)) for name in names]
+        if there := [gap for gap in gaps if gap]:
+            mean, cells = average(there), [shown(gap, signed=True) for gap in gaps]
+            rows.append((gaps.count(None), -mean.mean, [label, *cells, mean.signed]))
+    used = [place for place, _ in enumerate(names) if any(row[2][place + 1] for row in rows)]
+    picked = [[cells[0], *(cells[place + 1] for place in used), cells[-1]] for *_, cells in sorted(rows)]
+    return markdown(["rule", *(ABOUT[names[place]] for place in used), "mean"], picked)
+
+
+def kept(seed: Seed, label: str, name: str) -> Value | None:
+    """A rule against the base on what no agent of a set was trained on."""
+    return paired(seed, key(label, name), "base", untrained(name))
+
+
+def everywhere_table(seed: Seed, mine: str, labels: Iterable[str]) -> str:
+    """The recommended rule less others over all seven domains of every set."""
+    rows = []
+    for label in labels:
+        gaps = {name: paired(seed, key(mine, name), key(label, name), list(DOMAINS)) for name in SETS}
+        if any(gaps.values()):
+            rows.append((label, gaps))
+    used = [name for name in SETS if any(gaps[name] for _, gaps in rows)]
+    head = [f"{mine} above", *(ABOUT[name] for name in used)]
+    return markdown(head, [[label, *(shown(gaps[name], signed=True) for name in used)] for label, gaps in rows])
+
+
+def methods_table(seed: Seed, recommended: str, families: Sequence[str]) -> str:
+    """Every method once, on the domains of the agents, best to worst, with what it does where no agent was trained.
+
+    Every method was scored there in the sets with a damaged agent, the main ones in the others, too.
+    """
+    labels = DEFAULTS | {f"{RULES[label].method['name']}, keep": label for label in (recommended, "regmean, keep")}
+    by_method = {family.make(1.0)["name"]: name for name, family in TUNED.items()}
+    rows = []
+    for name, label in labels.items():
+        own, left = ends(own_gaps(seed, label, families)), untrained_gaps(seed, label)
+        tuned = ends(tuned_gaps(seed, by_method[name], families)) if name in by_method else None
+        if own:
+            mine = ends(against(seed, label, recommended))
+            cells = [f"`{name}`", str(own.count), *own.cells, tuned.mean.signed if tuned else ""]
+            cells += [mine.mean.signed if mine and label != recommended else ""]
+            for harm in (False, True):
+                part = ends({name: gap for name, gap in left.items() if (name in WITH_DAMAGED) == harm})
+                cells.append(part.mean.signed if part else "")
+            rows.append((-own.mean.mean, cells))
+    head = ["method", "sets", "default: mean", "worst set", "tuned: mean", f"against {recommended}, same sets"]
+    return markdown([*head, "untrained: healthy sets", "with a damaged agent"], [cells for _, cells in sorted(rows)])
+
+
+def tuned_gaps(seed: Seed, family: str, families: Sequence[str]) -> dict[str, Value | None]:
+    """A family at the setting that dev chose, against the tuned baseline, in every healthy set."""
+    found: dict[str, Value | None] = {}
+    for name in HEALTHY:
+        mine, other = seed.chosen(family, name), seed.strongest(families, name)
+        found[ABOUT[name]] = seed.mean(mine, domains_of(name), against=other) if mine and other else None
+    return found
+
+
+def against(seed: Seed, label: str, other: str) -> dict[str, Value | None]:
+    """A rule less another on the domains of the agents, in every healthy set."""
+    return {ABOUT[name]: paired(seed, key(label, name), key(other, name), domains_of(name)) for name in HEALTHY}
+
+
+def rounding_short(seeds: Sequence[Seed], labels: Iterable[str]) -> str:
+    """Rounded to the nearest and kept in float32 against stochastic rounding, by seed."""
+    rows = []
+    for label in labels:
+        cells = [shown(stored(seed, label, output), signed=True) for seed in seeds for output in ("nearest", "float32")]
+        if any(cells):
+            rows.append([label, *cells])
+    used = [place for place in range(2 * len(seeds)) if any(row[place + 1] for row in rows)]
+    head = [f"{output}, seed {seed.name}" for seed in seeds for output in ("nearest", "float32")]
+    return markdown(["rule", *(head[place] for place in used)], [[r[0], *(r[p + 1] for p in used)] for r in rows])
+
+
+def stored(seed: Seed, label: str, output: str) -> Value | None:
+    """What an output gains on stochastic rounding: the mean over the sets that have both, own domains."""
+    gaps = [paired(seed, key(label, name, output), key(label, name), domains_of(name)) for name in SETS]
+    there = [gap for gap in gaps if gap]
+    return average(there) if there else None
+
+
+def draws_table(seed: Seed, labels: Iterable[str]) -> str:
+    """Another draw of the rounding less the first."""
+    rows = []
+    for label in labels:
+        other = again(RULES[label])
+        gaps = [
+            paired(seed, key(label, name, other.output, other.seed), key(label, name), domains_of(name))
+            for name in SOME_SETS
+        ]
+        if any(gaps):
+            rows.append([label, *(shown(gap, signed=True) for gap in gaps)])
+    return markdown(["rule", *(ABOUT[name] for name in SOME_SETS)], rows) if rows else "Not scored: time was up."
+
+
+def lacking_table(seeds: Sequence[Seed]) -> str:
+    """What failed and what time did not allow, by rule."""
+    rows = []
+    for seed in seeds:
+        for what, names in (("failed", seed.data["failed"]), ("not scored, time was up", seed.data["lacking"])):
+            for label, count in Counter(name.split(" | ")[0] for name in names).most_common():
+                first = reason(names, label)
+                rows.append([f"seed {seed.name}", label, count, f"{what}{first}"])
+    return markdown(["", "rule", "merges", "why"], rows).replace("---:", "---") if rows else "Nothing lacks."
+
+
+def reason(names: Any, label: str) -> str:
+    """The first error of a rule, where there is one."""
+    if not isinstance(names, dict):
+        return ""
+    text = next(error for name, error in names.items() if name.split(" | ")[0] == label)
+    return f": {text.strip().splitlines()[-1][:160]}"
+
+
+def densities(seed: Seed) -> list[float]:
+    """Of the main agents that were scored."""
+    return [seed.data["models"][name]["change"]["density"] for name in DOMAINS if seed.has(name)]
+
+
+def cost_table(seeds: Sequence[Seed]) -> str:
+    """GPU seconds by step and seed."""
+    steps = {"cold": "base", "agents": "agents", "grams": "Gram matrices"}
+    times = [seed.data["training"].get("times", {}) for seed in seeds]
+    rows = [[about, *(gpu_seconds([one[n]] if n in one else []) for one in times)] for n, about in steps.items()]
+    guards = [seed.data["training"].get("harm", {}).get("seconds") for seed in seeds]
+    rows.append(["the guard", *("" if one is None else f"{one:.0f}" for one in guards)])
+    rows.append(["merges and scores", *(gpu_seconds(seed.data["runs"]) for seed in seeds)])
+    scored = [sum(run["scored"] for run in seed.data["runs"]) for seed in seeds]
+    rows.append(["models merged and scored", *(str(count or "") for count in scored)])
+    return markdown(["GPU seconds", *(called(seed) for seed in seeds)], rows)
+
+
+def gpu_seconds(parts: Sequence[dict[str, Any]]) -> str:
+    """Of some runs together; nothing where none was noted."""
+    return f"{sum(one['gpu_seconds'] for one in parts):.0f}" if parts else ""
+
+
+def by_seed(seeds: Sequence[Seed], make: Callable[[Seed], str]) -> str:
+    """One table after another, each under its seed."""
+    return "\n\n".join(f"{called(seed)}:\n\n{make(seed)}" for seed in seeds)
+
+
+def called(seed: Seed) -> str:
+    """By architecture and number."""
+    return f"{'Gemma 3' if seed.data.get('architecture') == 'gemma3' else 'SmolLM2'}, seed {seed.number}"
