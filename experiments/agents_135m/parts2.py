@@ -59,6 +59,7 @@ def confirmed(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, st
     healthy = [name for name in HEALTHY if name in sets]
     harm = list(dict.fromkeys([*beside, ADVISED, f"{rule}, advised"]))
     return {
+        "core_table": tables2.core_table(seeds, beside, tuned),
         "short_tables": by_seed(seeds, partial(tables2.summary_table, labels=beside, families=tuned)),
         "gap_tables": by_seed(seeds, lambda seed: tables.gap_table([seed], beside, tuned, healthy)),
         "untrained_tables": by_seed(seeds, lambda seed: tables2.untrained_table([seed], beside)),

@@ -50,7 +50,7 @@ def main() -> None:
     for page, made in pages(every, *studies).items():
         (given.docs / page).write_text(made, encoding="utf-8")
     if (given.docs / HARM_PAGE).exists():
-        put_into(given.docs / HARM_PAGE, plain_names(section(*seeds, studies[1]["recommended"])))
+        put_into(given.docs / HARM_PAGE, guard_part(every, *studies))
     for number, (these, registered) in enumerate(zip(seeds, studies, strict=True), 1):
         for one in verdicts(these, registered):
             print(f"study {number}: {one.word:6} {one.name}: {one.worst}{tables.missing(one)}")
@@ -77,9 +77,15 @@ def pages(seeds: list[Seed], first: dict[str, Any], second: dict[str, Any]) -> d
     return found
 
 
+def guard_part(seeds: list[Seed], first: dict[str, Any], second: dict[str, Any]) -> str:
+    """What docs/harm.md says of both studies."""
+    one, two = (taking_part(seeds, registered) for registered in (first, second))
+    return plain_names(section(one, two, second["recommended"]))
+
+
 def plain_names(text: str) -> str:
     """A seed of another architecture as a reader calls it."""
-    return text.replace("seed gemma3 ", "Gemma 3 seed ")
+    return text.replace("seed gemma3 ", "Gemma 3 seed ").replace("| gemma3 ", "| Gemma 3, ")
 
 
 def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
