@@ -13,9 +13,9 @@ from look import below
 from plans import key
 from results import Seed, average
 from rules import KEEP, RULES, TUNED, WIDE
-from sets import HARM, HEALTHY, MEASURED, SETS
+from sets import ABOUT, HARM, HEALTHY, MEASURED, SETS
 from study2 import BESIDE, KEPT
-from tables2 import Ends, by_seed, called, ends, own_gaps, single_gaps, untrained_gaps
+from tables2 import Ends, by_seed, called, ends, own_gaps, single_gaps
 from tasks import DOMAINS
 
 if TYPE_CHECKING:
@@ -100,18 +100,24 @@ def numbers(seeds: Sequence[Seed], rule: str, tuned: Sequence[str]) -> dict[str,
     found = {
         "own_mean": by_name(seeds, lambda seed: mean_told(ends(own_gaps(seed, rule, tuned)))),
         "own_worst": by_name(seeds, lambda seed: worst_told(ends(own_gaps(seed, rule, tuned)))),
-        "below": by_name(seeds, lambda seed: below(seed, rule)),
-        "below_plain": by_name(seeds, lambda seed: below(seed, "wudi_auto")),
+        "below": by_name(seeds, partial(below_told, label=rule)),
+        "below_plain": by_name(seeds, partial(below_told, label="wudi_auto")),
+        "below_ram": by_name(seeds, partial(below_told, label="RAM")),
     }
-    for word, label in {"": rule, "_plain": "wudi_auto", "_ram": "RAM", "_mean": "mean", "_ties": "TIES"}.items():
-        found[f"untrained{word}"] = by_name(seeds, partial(untrained_told, label=label))
+    for word, label in {"": rule, "_plain": "wudi_auto"}.items():
         found[f"untrained_worst{word}"] = by_name(seeds, partial(single_told, label=label))
     return found
 
 
-def untrained_told(seed: Seed, label: str) -> str:
-    """The mean over the sets."""
-    return mean_told(ends(untrained_gaps(seed, label)))
+def below_told(seed: Seed, label: str) -> str:
+    """Domains of the sets with a damaged agent that are not above base and mean, and the furthest below the base."""
+    cases = {
+        f"{ABOUT[name]}, {domain}": paired(seed, key(label, name), "base", [domain])
+        for name in HARM
+        for domain in DOMAINS
+    }
+    found = ends(cases)
+    return f"{below(seed, label)}, at worst {worst_told(found)}" if found else ""
 
 
 def single_told(seed: Seed, label: str) -> str:

@@ -133,8 +133,8 @@ def core_table(seeds: Sequence[Seed], labels: Iterable[str], families: Sequence[
             cells += [one.mean.signed if one else "" for one in (own, left)] + [single.worst.signed if single else ""]
             cells.append(fallen(seed, label))
         rows.append([f"`{label}`" if label.startswith("wudi") else label, *cells])
-    columns = ("own", "untrained", "worst domain", "fallen")
-    return markdown(["rule", *(f"{called(seed)}: {what}" for seed in seeds for what in columns)], rows)
+    head = [cell for seed in seeds for cell in (f"{called(seed)}: own", "untrained", "worst domain", "fallen")]
+    return markdown(["rule", *head], rows)
 
 
 def fallen(seed: Seed, label: str) -> str:
