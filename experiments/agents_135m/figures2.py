@@ -13,8 +13,8 @@ from matplotlib import pyplot as plt
 from plans import key
 from results import Seed, Value
 from rules import WIDE
-from sets import ABOUT, HARM, SETS, untrained
-from tables2 import called, ends, kept, own_gaps, untrained_gaps
+from sets import ABOUT, HARM, HEALTHY, SETS, untrained
+from tables2 import called, ends, kept, own_gaps, single_gaps
 from tasks import DOMAINS
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def draw_all(seeds: Sequence[Seed], registered: dict[str, Any], folder: Path) ->
     choosing = [seed for seed in seeds if seed.name in registered["selection_seeds"]]
     draw = {
         "untrained": partial(untrained_figure, these, rule),
-        "damaged": partial(damaged_figure, these, rule),
+        "damaged": partial(damaged_figure, these, registered["with_damage"]),
         "ways": partial(ways_figure, choosing, rule, registered["tuned"]),
     }
     for name, make in draw.items():
@@ -101,17 +101,18 @@ def legend(axis: Any) -> None:
 
 
 def ways_figure(seeds: Sequence[Seed], rule: str, families: Sequence[str]) -> Any:
-    """What a rule gains where agents were trained, against what it costs where none was."""
-    figure, axis = plt.subplots(figsize=(8, 4.6))
+    """What a rule gains where agents were trained, against the worst that it does where none was."""
+    figure, axis = plt.subplots(figsize=(9, 4.6))
     for seed in seeds:
-        for label in WIDE:
-            own, left = ends(own_gaps(seed, label, families)), ends(untrained_gaps(seed, label))
-            if own and left:
+        for label in dict.fromkeys((*WIDE, rule)):
+            own, left = ends(own_gaps(seed, label, families)), ends(single_gaps(seed, label))
+            if own and left and own.count == len(HEALTHY):
                 colour = MINE if label == rule else "#d9777b" if "keep" in label else "#3b6ea5"
-                axis.scatter([left.mean.mean], [own.mean.mean], color=colour)
-                axis.annotate(label, (left.mean.mean, own.mean.mean), xytext=(5, 3), textcoords="offset points", size=8)
+                place = (left.worst.mean, own.mean.mean)
+                axis.errorbar(*place, xerr=left.worst.error, yerr=own.mean.error, color=colour, marker="o", lw=0.8)
+                axis.annotate(label, place, xytext=(5, 3), textcoords="offset points", size=8)
     axis.axhline(0, color="black", linewidth=0.8)
     axis.axvline(0, color="black", linewidth=0.8)
-    axis.set(xlabel="points from the base where no agent was trained")
-    axis.set(ylabel="points from the tuned baseline\nwhere agents were", title=", ".join(map(called, seeds)))
+    axis.set(xlabel="worst domain without an agent, points from the base")
+    axis.set(ylabel="own domains, points from the tuned baseline", title=", ".join(map(called, seeds)))
     return figure

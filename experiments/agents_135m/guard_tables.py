@@ -125,13 +125,16 @@ def worst_domain(seeds: Sequence[Seed], label: str) -> str:
     return f"{domain} {cases[name, number, domain].signed} ({ABOUT[name]}, seed {number})"
 
 
-def kept_table(seeds: Sequence[Seed], rule: str) -> str:
-    """What the advice and `keep` gain over all domains, alone and together, set by set."""
+def kept_table(seeds: Sequence[Seed], registered: dict[str, Any]) -> str:
+    """What the advice, what is recommended and what is recommended for a damaged agent gain over all domains."""
+    rule, way = registered["recommended"], registered["with_damage"]
     pairs_of = {
         "advice, on wudi_auto": (ADVISED, "wudi_auto"),
         f"{rule}, on wudi_auto": (rule, "wudi_auto"),
         f"advice, on {rule}": (f"{rule}, advised", rule),
+        f"{way.removeprefix(rule).strip(', ')}, on {rule}": (way, rule),
     }
+    pairs_of = {name: pair for name, pair in pairs_of.items() if len(set(pair)) > 1}
     rows = []
     for name in HARM:
         for seed in seeds:
@@ -162,13 +165,13 @@ def asked(seed: Seed) -> str:
     return " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else ""
 
 
-def section(first: Sequence[Seed], second: Sequence[Seed], rule: str) -> str:
+def section(first: Sequence[Seed], second: Sequence[Seed], registered: dict[str, Any]) -> str:
     """The part of docs/harm.md that comes from the results: of study 1, and of study 2 with more prompts.
 
     Args:
         first: seeds of study 1.
         second: of study 2.
-        rule: what study 2 recommends.
+        registered: what study 2 recommends.
     """
     seeds = [*first, *second]
     harm = [seed.data["training"]["harm"] for seed in seeds]
@@ -183,7 +186,7 @@ def section(first: Sequence[Seed], second: Sequence[Seed], rule: str) -> str:
         [
             *(BEGIN, summary, found_table(seeds)),
             *(f"{told}, 64 prompts a skill:", guard_table(second), f"{told}, 16 prompts a skill:", guard_table(first)),
-            *(gained, advice_table(first), both, kept_table(second, rule), END),
+            *(gained, advice_table(first), both, kept_table(second, registered), END),
         ]
     )
 

@@ -29,10 +29,11 @@ LACKS = "(not scored)"
 
 def parts(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]:
     """By name, each of them beginning with two_."""
-    these, tuned, rule = confirming(seeds, registered), registered["tuned"], registered["recommended"]
+    these, rule, way = confirming(seeds, registered), registered["recommended"], registered["with_damage"]
     choosing = [seed for seed in seeds if seed.name in registered["selection_seeds"]]
     made = {
         "recommended": rule,
+        "with_damage": way,
         "seen": registered["seen"],
         "selection": " and ".join(map(str, registered["selection_seeds"])),
         "confirming": " and ".join(map(called, these)),
@@ -44,8 +45,8 @@ def parts(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]:
         "merge_time_table": tables.merge_time_table(seeds),
         "lacking_table": tables2.lacking_table(seeds),
         **confirmed(these, registered),
-        **surveyed(choosing, rule, tuned),
-        **numbers(these, rule, tuned),
+        **surveyed(choosing, registered),
+        **numbers(these, registered),
         **costs(these, rule),
         **guarded(seeds, these, rule),
     }
@@ -54,10 +55,10 @@ def parts(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]:
 
 def confirmed(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]:
     """Tables of the seeds that confirm, each seed under its name."""
-    tuned, rule, sets = registered["tuned"], registered["recommended"], registered["sets"]
+    tuned, rule, sets, way = (registered[name] for name in ("tuned", "recommended", "sets", "with_damage"))
     beside = list(dict.fromkeys([rule, *BESIDE, *registered["rivals"]]))
     healthy = [name for name in HEALTHY if name in sets]
-    harm = list(dict.fromkeys([*beside, ADVISED, f"{rule}, advised"]))
+    harm = list(dict.fromkeys([way, *beside, ADVISED, f"{rule}, advised"]))
     return {
         "core_table": tables2.core_table(seeds, beside, tuned),
         "short_tables": by_seed(seeds, partial(tables2.summary_table, labels=beside, families=tuned)),
@@ -74,11 +75,13 @@ def harm_tables(seeds: Sequence[Seed], labels: Sequence[str]) -> str:
     return by_seed(seeds, lambda seed: "\n\n".join(tables.harm_table([seed], name, labels) for name in HARM))
 
 
-def surveyed(seeds: Sequence[Seed], rule: str, tuned: Sequence[str]) -> dict[str, str]:
+def surveyed(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]:
     """Tables of the seed that surveys every method."""
-    harm = list(dict.fromkeys([*WIDE, ADVISED, f"{KEPT}, advised", f"{rule}, advised"]))
+    rule, tuned = registered["recommended"], registered["tuned"]
+    told = [registered["with_damage"], *(f"{label}, advised" for label in ("wudi_auto", KEPT, rule))]
+    harm = list(dict.fromkeys([rule, *WIDE, *told]))
     measured = [name for name in HEALTHY if name in MEASURED]
-    kept = dict.fromkeys((*KEEP, "wudi_auto", "wudi exact", "regmean", "mean", "TA 1.0"))
+    kept = dict.fromkeys((rule, *KEEP, "wudi_auto", "wudi exact", "regmean", "mean", "TA 1.0"))
 
     def each(make: Callable[[Seed], str]) -> str:
         return "\n\n".join(make(seed) for seed in seeds) or LACKS
@@ -95,12 +98,13 @@ def surveyed(seeds: Sequence[Seed], rule: str, tuned: Sequence[str]) -> dict[str
     }
 
 
-def numbers(seeds: Sequence[Seed], rule: str, tuned: Sequence[str]) -> dict[str, str]:
+def numbers(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]:
     """What sentences say of the seeds that confirm."""
+    rule, tuned, way = registered["recommended"], registered["tuned"], registered["with_damage"]
     found = {
         "own_mean": by_name(seeds, lambda seed: mean_told(ends(own_gaps(seed, rule, tuned)))),
         "own_worst": by_name(seeds, lambda seed: worst_told(ends(own_gaps(seed, rule, tuned)))),
-        "below": by_name(seeds, partial(below_told, label=rule)),
+        "below": by_name(seeds, partial(below_told, label=way)),
         "below_plain": by_name(seeds, partial(below_told, label="wudi_auto")),
         "below_ram": by_name(seeds, partial(below_told, label="RAM")),
     }

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import both_tables
 import parts2
 import tables
-import tables2
 from guard_tables import guard_numbers, put_into, section
 from hypotheses import ADVISED, REGISTERED2, confirming, paired, read_registered, taking_part, verdicts
 from plans import key
@@ -66,8 +66,9 @@ def pages(seeds: list[Seed], first: dict[str, Any], second: dict[str, Any]) -> d
     """
     one, two = (taking_part(seeds, registered) for registered in (first, second))
     made = parts(one, first) | parts2.parts(two, second)
-    made["cost_table"] = tables2.cost_table([*one, *two])
-    made["said_table"] = tables2.said_table(verdicts(one, first), verdicts(two, second))
+    made["cost_table"] = both_tables.cost_table([*one, *two])
+    said = [*first["hypotheses"], *second["hypotheses"]]
+    made["said_table"] = both_tables.said_table(verdicts(one, first), verdicts(two, second), said)
     found = {}
     for page, text in PAGES.items():
         filled = (HERE / text).read_text(encoding="utf-8")
@@ -80,7 +81,7 @@ def pages(seeds: list[Seed], first: dict[str, Any], second: dict[str, Any]) -> d
 def guard_part(seeds: list[Seed], first: dict[str, Any], second: dict[str, Any]) -> str:
     """What docs/harm.md says of both studies."""
     one, two = (taking_part(seeds, registered) for registered in (first, second))
-    return plain_names(section(one, two, second["recommended"]))
+    return plain_names(section(one, two, second))
 
 
 def plain_names(text: str) -> str:

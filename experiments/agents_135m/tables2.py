@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hypotheses import Verdict, paired
+from hypotheses import paired
 from look import below
 from plans import SOME_SETS, again, key
 from results import Seed, Value, average, over
@@ -19,44 +19,9 @@ from tasks import DOMAINS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-SAID = (
-    ("untuned, at most 0.3 points below the better of tuned TA and TIES in every set of healthy agents", "every set"),
-    ("at least 3 points above it on average over those sets", "average"),
-    ("a damaged agent among seven: every domain above base and above mean", "every domain, seven agents"),
-    ("a damaged agent among three and four: the same", "every domain, few agents"),
-    ("no domain without an agent more than 2 points below the base, healthy agents", "untrained kept"),
-    ("`keep` gains at least 2 points on average where no agent was trained", "keep keeps"),
-    ("and costs at most 0.3 on the domains of the agents", "keep costs nothing"),
-    ("over all seven domains above RAM, RAM+, TIES, the plain sum and the mean in every set", "all domains"),
-    ("the guard accuses the damaged agent and no other", "guard accuses"),
-    ("the guard's advice raises the mean of all domains", "advice helps"),
-    ("rounding to the nearest loses against stochastic rounding, each rule's average", "rounding"),
-    ("RAM and RAM+ at the paper's settings are below the tuned baseline on average", "paper's RAM"),
-)
-"""What was said before in a few words, by the names of the hypotheses; the registrations have the full text."""
 FALLEN = -3.0
 """Points of a single domain; its error is 1 to 2."""
 WITH_DAMAGED = {ABOUT[name] for name in HARM}
-SAME = {"damaged, seven agents": "every domain, seven agents", "damaged, few agents": "every domain, few agents"}
-"""What the second registration calls otherwise."""
-
-
-def said_table(first: Sequence[Verdict], second: Sequence[Verdict]) -> str:
-    """What was said before both studies, and what came of it."""
-    studies = [{SAME.get(one.name, one.name): one for one in found} for found in (first, second)]
-    words = {name: text for text, name in SAID}
-    words |= {name: one.text for found in studies for name, one in found.items() if name not in words}
-    rows = [[text, *(said(found.get(name)) for found in studies)] for name, text in words.items()]
-    return markdown(["said before", "study 1", "study 2"], rows).replace("---:", "---")
-
-
-def said(verdict: Verdict | None) -> str:
-    """A cell."""
-    if verdict is None:
-        return "not asked"
-    lacking = f", {len(verdict.lacking)} not scored" if verdict.lacking else ""
-    count = f"{verdict.against} of {verdict.cases - len(verdict.lacking)} against{lacking}"
-    return f"**{verdict.word}** ({count}); {verdict.worst}"
 
 
 @dataclass(frozen=True)
@@ -188,7 +153,8 @@ def methods_table(seed: Seed, recommended: str, families: Sequence[str]) -> str:
         if own:
             mine = ends(against(seed, label, recommended))
             told = f" ({own.count} of {len(HEALTHY)} sets)" if own.count < len(HEALTHY) else ""
-            cells = [f"`{name}`{told}", own.mean.signed, own.worst.signed, tuned.mean.signed if tuned else ""]
+            few = f" ({tuned.count} sets)" if tuned and tuned.count < own.count else ""
+            cells = [f"`{name}`{told}", own.mean.signed, own.worst.signed, tuned.mean.signed + few if tuned else ""]
             cells += [mine.mean.signed if mine and label != recommended else ""]
             for harm in (False, True):
                 part = ends({name: gap for name, gap in left.items() if (name in WITH_DAMAGED) == harm})
@@ -267,24 +233,6 @@ def reason(names: Any, label: str) -> str:
 def densities(seed: Seed) -> list[float]:
     """Of the main agents that were scored."""
     return [seed.data["models"][name]["change"]["density"] for name in DOMAINS if seed.has(name)]
-
-
-def cost_table(seeds: Sequence[Seed]) -> str:
-    """GPU seconds by step and seed."""
-    steps = {"cold": "base", "agents": "agents", "grams": "Gram matrices"}
-    times = [seed.data["training"].get("times", {}) for seed in seeds]
-    rows = [[about, *(gpu_seconds([one[n]] if n in one else []) for one in times)] for n, about in steps.items()]
-    guards = [seed.data["training"].get("harm", {}).get("seconds") for seed in seeds]
-    rows.append(["the guard", *("" if one is None else f"{one:.0f}" for one in guards)])
-    rows.append(["merges and scores", *(gpu_seconds(seed.data["runs"]) for seed in seeds)])
-    scored = [sum(run["scored"] for run in seed.data["runs"]) for seed in seeds]
-    rows.append(["models merged and scored", *(str(count or "") for count in scored)])
-    return markdown(["GPU seconds", *(called(seed) for seed in seeds)], rows)
-
-
-def gpu_seconds(parts: Sequence[dict[str, Any]]) -> str:
-    """Of some runs together; nothing where none was noted."""
-    return f"{sum(one['gpu_seconds'] for one in parts):.0f}" if parts else ""
 
 
 def by_seed(seeds: Sequence[Seed], make: Callable[[Seed], str]) -> str:
