@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rules import UNOWNED
+from rules import UNOWNED, UNTRAINED
+from sets import untrained
 
 if TYPE_CHECKING:
     from plans import Merge
@@ -29,13 +30,14 @@ class Kitchen:
 
     def recipe(self, merge: Merge) -> dict[str, Any]:
         """What the product is asked for."""
-        rule = merge.rule
+        rule, kept = merge.rule, self._kept(merge)
+        method = {key: value for key, value in rule.method.items() if key != "keep" or kept is not None}
         output = {"dtype": "float32"} if rule.output == "float32" else {"rounding": rule.output}
         return {
             "base": str(self.source("base")),
             "agents": {name: self._agent(name, rule) for name in merge.agents},
-            **({"keep": str(self._kept(merge))} if rule.keep else {}),
-            "method": on_device(rule.method, self.device) if rule.gpu else rule.method,
+            **({} if kept is None else {"keep": str(kept)}),
+            "method": on_device(method, self.device) if rule.gpu else method,
             "rules": list(rule.rules),
             "inputs": {"unchanged": "allow"},
             "output": output,
@@ -48,10 +50,14 @@ class Kitchen:
         beside = {rule.reads: str(self.folder / rule.reads / name)} if rule.reads else {}
         return {"source": str(self.source(name)), "weight": rule.weights.get(name, 1.0), **beside}
 
-    def _kept(self, merge: Merge) -> Path:
-        """The Gram matrices of what the base can do."""
-        name = f"base-{merge.set}" if merge.rule.keep == UNOWNED else merge.rule.keep
-        return self.folder / "grams" / name
+    def _kept(self, merge: Merge) -> Path | None:
+        """The Gram matrices of what the base must keep; none where a set has an agent for every domain."""
+        name = merge.rule.keep
+        if name == UNTRAINED:
+            name = f"even-{merge.set}" if untrained(merge.set) else ""
+        elif name == UNOWNED:
+            name = f"base-{merge.set}"
+        return self.folder / "grams" / name if name else None
 
     def make(self, merge: Merge, out: Path) -> dict[str, Any]:
         """Merge into a new folder; what the record says of the agents."""

@@ -76,8 +76,9 @@ def around(name: str, then: Method | str, **settings: Any) -> Method:
 TA, TIES, RAM, AUTO = {"name": "task_arithmetic"}, {"name": "ties"}, {"name": "ram"}, {"name": "ram_plus_auto"}
 CRUMBS = {"name": "breadcrumbs_ties", "gamma": 0.0}
 WUDI, WUDI_AUTO, REGMEAN = {"name": "wudi", "solver": "exact"}, {"name": "wudi_auto"}, {"name": "regmean"}
-BASE, UNOWNED = "base", "unowned"
-"""Gram matrices of the base on prompts of everything, and on those of what no agent of the set was trained on."""
+BASE, UNOWNED, UNTRAINED = "base", "unowned", "untrained"
+"""Gram matrices of the base on prompts of everything, and on those of what no agent of the set was trained on: every
+token counting the same, or every prompt; a set that has an agent for everything keeps nothing in the last one."""
 
 
 def scaled(method: Method, key: str, value: float) -> Method:
@@ -127,6 +128,8 @@ RULES: dict[str, Rule] = {
         Rule("wudi_auto, keep x 3", {**WUDI_AUTO, "keep": 3.0}, gpu=True, keep=BASE),
         Rule("wudi_auto, keep x 10", {**WUDI_AUTO, "keep": 10.0}, gpu=True, keep=BASE),
         Rule("wudi_auto, keep unowned", WUDI_AUTO, gpu=True, keep=UNOWNED),
+        Rule("wudi_auto, keep even", WUDI_AUTO, gpu=True, keep="base-even"),
+        Rule("wudi_auto, untrained kept", {**WUDI_AUTO, "keep": 0.1}, gpu=True, keep=UNTRAINED),
         Rule("wudi exact, keep", WUDI, gpu=True, keep=BASE),
         Rule("wudi_auto 0.9, keep", {**WUDI_AUTO, "retention": 0.9}, gpu=True, keep=BASE),
         Rule("regmean, keep", REGMEAN, gpu=True, keep=BASE, reads="grams"),

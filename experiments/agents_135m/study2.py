@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plans import (
@@ -17,14 +18,14 @@ from plans import (
     harm_merges,
     many,
 )
-from rules import CORE, DEFAULTS, KEEP, RULES, TUNED, WIDE, advised, remedies
+from rules import CORE, DEFAULTS, KEEP, RULES, TUNED, WIDE, Rule, advised, remedies
 from sets import DAMAGED, HARM, HEALTHY, MODELS, SETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SURVEY_COUNTS = {"dev": 128, "test": 256}
-KEPT = "wudi_auto, keep"
+KEPT, HALF = "wudi_auto, keep", ", damaged x 0.5"
 FIRST = ("H3", "H4", "H7", "E3", "D2", "X3", "F3", "E5", "E2")
 """Sets that must not be lacking, in their order; the seeds that confirm have these alone."""
 COSTLY = ("disentangle TIES", "DELLA", "DELLA linear", "Breadcrumbs", "Breadcrumbs TIES")
@@ -76,12 +77,15 @@ def confirm2_plan(advice: Mapping[str, Any], registered: Mapping[str, Any]) -> P
     sets: Sequence[str] = registered["sets"]
     healthy, harm = [name for name in sets if name not in HARM], [name for name in sets if name in HARM]
     rule = registered["recommended"]
-    ways = list(dict.fromkeys([registered["with_damage"].removesuffix(", advised"), rule, "wudi_auto"]))
+    ways = list(
+        dict.fromkeys([registered["with_damage"].removesuffix(", advised").removesuffix(HALF), rule, "wudi_auto"])
+    )
     first = list(dict.fromkeys([rule, "wudi_auto", "mean"]))
     beside = [label for label in (*BESIDE, *registered["rivals"]) if label not in first]
     fixed = [
         *many(list(dict.fromkeys([*ways, "mean"])), harm, TEST, 1, wide=True),
         *advised_merges(advice, harm, ways, 1),
+        *(Merge(name, halved(label), TEST, 1, wide=True) for name in harm for label in ways),
         *many(first, healthy, TEST, 2, wide=True),
         *many(beside, sets, TEST, 3, wide=True),
         *(merge for merge in harm_merges(TEST, 4, {}, harm) if merge.rule.label in registered["remedies"]),
@@ -90,6 +94,11 @@ def confirm2_plan(advice: Mapping[str, Any], registered: Mapping[str, Any]) -> P
     families = [(2, name, healthy) for name in registered["tuned"]] + [(6, name, harm) for name in registered["tuned"]]
     models = [name for name in MODELS if name == "base" or any(name in SETS[one] for one in sets)]
     return Plan(fixed, families, models, TEST, COUNTS)
+
+
+def halved(label: str) -> Rule:
+    """A rule with half the weight for the damaged agent: of the guard's advice it needs the name alone."""
+    return replace(RULES[label], label=label + HALF, weights={DAMAGED: 0.5})
 
 
 def advised_merges(advice: Mapping[str, Any], sets: Sequence[str], labels: Sequence[str], tier: int) -> list[Merge]:

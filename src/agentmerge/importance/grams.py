@@ -45,6 +45,8 @@ class GramOptions(Options):
     """Globs of the weights that are linear layers, with commas between them; as the methods' own `linear`."""
     stored: Annotated[Literal["float64", "float32"], BeforeValidator(dtype_name)] = "float64"
     """Of products, sums and files. float32 takes half the room, and is enough for regmean."""
+    per: Literal["token", "example"] = "token"
+    """What counts the same: every token, or every example, as the mean over its tokens, however long it is."""
     memory: float = Field(default=8.0, gt=0)
     """GB of unfinished matrices at a time: where they take more, the data are put through the model several times.
     Changes no byte of the result."""
@@ -88,7 +90,7 @@ class _Job:
         self.work, self.options = work, options
         settings, specs = work.settings, work.source.specs
         folder = work.source.folder.path
-        self.inputs: Inputs = work.torch.Inputs(folder, settings.device, settings.dtype, options.stored)
+        self.inputs: Inputs = work.torch.Inputs(folder, settings.device, settings.dtype, options.stored, options.per)
         globs = tuple(options.linear.split(","))
         wanted = {n for n, s in specs.items() if matches(n, globs) and s.dtype in MERGEABLE and is_matrix(s)}
         self.layers: tuple[Layer, ...] = self.inputs.layers(wanted.__contains__, work.corpus.examples[0])
@@ -101,9 +103,14 @@ class _Job:
         self.layout = plan_layout([self._spec(layer) for layer in self.layers], SHARD_SIZE, metadata)
 
     @property
+    def _count(self) -> int:
+        """What the sums are divided by."""
+        return self.work.corpus.tokens if self.options.per == "token" else len(self.work.corpus.examples)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What the result depends on."""
-        options = {"linear": self.options.linear, "stored": self.options.stored}
+        options = {"linear": self.options.linear, "stored": self.options.stored, "per": self.options.per}
         return {"grams_of": self.work.model.files, **self.work.identity(self.options), **options}
 
     def run(self, out: Path, overwrite: bool, watch: Watch | None) -> GramRecord:
@@ -124,7 +131,7 @@ class _Job:
                     writer.refuse(str(error))
                     raise
                 for name, total in self.inputs.sums():
-                    _write_mean(writer, self.layout.places[name], total, self.work.corpus.tokens)
+                    _write_mean(writer, self.layout.places[name], total, self._count)
                 writer.commit([{"grams": [layer.weights[0] for layer in layers]}])
                 store.drop()
             self.work.source.identity.restat()
@@ -201,8 +208,8 @@ class _Job:
         return notes
 
 
-def _write_mean(writer: Writer, place: Place, total: Array, tokens: int) -> None:
-    """Write (total + total^T) / 2 / tokens: products of rounded numbers are not quite symmetric."""
+def _write_mean(writer: Writer, place: Place, total: Array, count: int) -> None:
+    """Write (total + total^T) / 2 / count: products of rounded numbers are not quite symmetric."""
     for low in range(0, len(total), ROWS):
         rows = total[low : low + ROWS] + total[:, low : low + ROWS].T
-        writer.write(place, low * len(total), np.ascontiguousarray(rows / (2 * tokens), total.dtype).reshape(-1))
+        writer.write(place, low * len(total), np.ascontiguousarray(rows / (2 * count), total.dtype).reshape(-1))

@@ -49,7 +49,7 @@ class Layer:
 class Inputs:
     """The model, and the sums of some of its layers: sum over the tokens of x x^T, x the input of the layer."""
 
-    def __init__(self, folder: Path, device: str, dtype: str, stored: str) -> None:
+    def __init__(self, folder: Path, device: str, dtype: str, stored: str, per: str = "token") -> None:
         """Load the model.
 
         Args:
@@ -57,11 +57,12 @@ class Inputs:
             device: "cpu" or "cuda".
             dtype: a key of DTYPES: of weights and activations.
             stored: "float64" or "float32": of the products and their sums.
+            per: "token" or "example": what counts 1 in a sum.
 
         Raises:
             SourceError: transformers can't load it as a causal language model, or the files lack a weight.
         """
-        self._device, self._dtype = device, DTYPES[stored]
+        self._device, self._dtype, self._per = device, DTYPES[stored], per
         self._model = load_model(folder, DTYPES[dtype]).to(device).requires_grad_(False)
         self._sums: dict[str, Any] = {}
         self._total = torch.zeros((), dtype=torch.float64, device=device)
@@ -143,7 +144,7 @@ class Inputs:
         def add(_: Any, given: Any) -> None:
             latest.given = weakref.ref(given[0])
             rows = given[0].reshape(-1, len(total)).to(self._dtype)
-            total.addmm_(rows.T, rows)
+            total.addmm_(rows.T, rows, alpha=1 / len(rows) if self._per == "example" else 1)
             self._total += rows.square().sum()
 
         return add
