@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import tables
 import tables2
 from guard_tables import pairs
-from hypotheses import ADVISED, confirming, paired, verdicts
+from hypotheses import ADVISED, accused_in, confirming, paired, verdicts
 from look import below
 from plans import key
 from results import Seed, average
 from rules import KEEP, RULES, TUNED, WIDE
-from sets import ABOUT, HARM, HEALTHY, MEASURED, SETS
-from study2 import BESIDE, KEPT
+from sets import ABOUT, HARM, HEALTHY, MEASURED
+from study2 import BESIDE, HALF, KEPT
 from tables2 import Ends, by_seed, called, ends, own_gaps, single_gaps
 from tasks import DOMAINS
 
@@ -79,15 +79,19 @@ def surveyed(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str
     """Tables of the seed that surveys every method."""
     rule, tuned = registered["recommended"], registered["tuned"]
     told = [registered["with_damage"], *(f"{label}, advised" for label in ("wudi_auto", KEPT, rule))]
+    told += [f"{label}{HALF}" for label in (KEPT, "wudi_auto, keep unowned")]
     harm = list(dict.fromkeys([rule, *WIDE, *told]))
     measured = [name for name in HEALTHY if name in MEASURED]
+    shown = list(dict.fromkeys([rule, KEPT, "wudi_auto, keep x 0.3", "regmean, keep"]))
     kept = dict.fromkeys((rule, *KEEP, "wudi_auto", "wudi exact", "regmean", "mean", "TA 1.0"))
 
     def each(make: Callable[[Seed], str]) -> str:
         return "\n\n".join(make(seed) for seed in seeds) or LACKS
 
     return {
-        "methods_table": each(partial(tables2.methods_table, recommended=rule, families=tuned)),
+        "methods_table": each(
+            partial(tables2.methods_table, beside="wudi_auto", kept=[rule, KEPT, "regmean, keep"], families=tuned)
+        ),
         "survey_gap_table": tables.gap_table(seeds, list(RULES), tuned) if seeds else LACKS,
         "survey_data_table": tables.gap_table(seeds, [rule, *DATA], tuned, measured) if seeds else LACKS,
         "survey_keep_table": each(partial(tables2.summary_table, labels=kept, families=tuned)),
@@ -104,6 +108,7 @@ def numbers(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]
     found = {
         "own_mean": by_name(seeds, lambda seed: mean_told(ends(own_gaps(seed, rule, tuned)))),
         "own_worst": by_name(seeds, lambda seed: worst_told(ends(own_gaps(seed, rule, tuned)))),
+        "own_worst_plain": by_name(seeds, lambda seed: worst_told(ends(own_gaps(seed, "wudi_auto", tuned)))),
         "below": by_name(seeds, partial(below_told, label=way)),
         "below_plain": by_name(seeds, partial(below_told, label="wudi_auto")),
         "below_ram": by_name(seeds, partial(below_told, label="RAM")),
@@ -173,17 +178,19 @@ def guarded(seeds: Sequence[Seed], these: Sequence[Seed], rule: str) -> dict[str
     """What the guard found with more prompts, and what its advice gains."""
     known = [pair for pair in pairs(seeds) if pair.score is not None]
     lost, other = [pair for pair in known if pair.lost], [pair for pair in known if not pair.lost]
+    accused = {called(seed): ", ".join(sorted(accused_in(seed) or ())) or "nobody" for seed in seeds}
     return {
+        "accused": "; ".join(f"{names} ({seed})" for seed, names in accused.items()),
+        "half": by_name(these, partial(gain_told, mine=f"{rule}{HALF}", other=rule)),
         "guard_losses": f"{sum(pair.row['harmed'] for pair in lost)} of {len(lost)}",
         "guard_wrong": f"{sum(pair.row['harmed'] for pair in other)} of {len(other)}",
-        "advice_plain": by_name(these, partial(advice_gain, label="wudi_auto")),
-        "advice": by_name(these, partial(advice_gain, label=rule)),
+        "advice_plain": by_name(these, partial(gain_told, mine=ADVISED, other="wudi_auto")),
+        "advice": by_name(these, partial(gain_told, mine=f"{rule}, advised", other=rule)),
     }
 
 
-def advice_gain(seed: Seed, label: str) -> str:
-    """Over all domains of the sets with the damaged agent, from the least to the most."""
-    mine, domains = f"{label}, advised", list(DOMAINS)
-    gains = [paired(seed, key(mine, name), key(label, name), domains) for name in SETS if name in HARM]
+def gain_told(seed: Seed, mine: str, other: str) -> str:
+    """Over all domains of the sets with the damaged agent, their mean and the least."""
+    gains = [paired(seed, key(mine, name), key(other, name), list(DOMAINS)) for name in HARM]
     there = sorted((gain for gain in gains if gain), key=lambda gain: gain.mean)
     return f"{average(there).signed}, at worst {there[0].signed}" if there else ""

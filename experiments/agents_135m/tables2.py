@@ -139,28 +139,35 @@ def everywhere_table(seed: Seed, mine: str, labels: Iterable[str]) -> str:
     return markdown(head, [[label, *(shown(gaps[name], signed=True) for name in used)] for label, gaps in rows])
 
 
-def methods_table(seed: Seed, recommended: str, families: Sequence[str]) -> str:
+def methods_table(seed: Seed, kept: Sequence[str], beside: str, families: Sequence[str]) -> str:
     """Every method once, on the domains of the agents, best to worst, with what it does where no agent was trained.
 
     Every method was scored there in the sets with a damaged agent, the main ones in the others, too.
+
+    Args:
+        seed: that surveyed.
+        kept: rules with `keep` that are shown, too.
+        beside: the rule that each is held against.
+        families: of the tuned baseline.
     """
-    labels = DEFAULTS | {f"{RULES[label].method['name']}, keep": label for label in (recommended, "regmean, keep")}
+    labels = {f"`{name}`": label for name, label in DEFAULTS.items()} | {label: label for label in kept}
     by_method = {family.make(1.0)["name"]: name for name, family in TUNED.items()}
     rows = []
     for name, label in labels.items():
         own, left = ends(own_gaps(seed, label, families)), untrained_gaps(seed, label)
-        tuned = ends(tuned_gaps(seed, by_method[name], families)) if name in by_method else None
+        family = by_method.get(name.strip("`"))
+        tuned = ends(tuned_gaps(seed, family, families)) if family else None
         if own:
-            mine = ends(against(seed, label, recommended))
+            mine = ends(against(seed, label, beside))
             told = f" ({own.count} of {len(HEALTHY)} sets)" if own.count < len(HEALTHY) else ""
             few = f" ({tuned.count} sets)" if tuned and tuned.count < own.count else ""
-            cells = [f"`{name}`{told}", own.mean.signed, own.worst.signed, tuned.mean.signed + few if tuned else ""]
-            cells += [mine.mean.signed if mine and label != recommended else ""]
+            cells = [f"{name}{told}", own.mean.signed, own.worst.signed, tuned.mean.signed + few if tuned else ""]
+            cells += [mine.mean.signed if mine and label != beside else ""]
             for harm in (False, True):
                 part = ends({name: gap for name, gap in left.items() if (name in WITH_DAMAGED) == harm})
                 cells.append(part.mean.signed if part else "")
             rows.append((-own.mean.mean, cells))
-    head = ["method", "default: mean", "worst set", "tuned: mean", f"less {recommended}, same sets"]
+    head = ["method", "default: mean", "worst set", "tuned: mean", f"less {beside}"]
     return markdown([*head, "untrained: healthy sets", "with a damaged agent"], [cells for _, cells in sorted(rows)])
 
 

@@ -76,7 +76,7 @@ def test_a_rule_that_reads_what_was_measured_names_it_in_its_recipe(experiment: 
 def test_plans_of_the_second_study_fit_their_time(experiment: Any) -> None:
     planned, rules, sets = experiment("planned"), experiment("rules"), experiment("sets")
     plans = planned.plans()
-    assert planned.size_of(plans["survey"]).prompts < 2_300_000
+    assert planned.size_of(plans["survey"]).prompts < 2_500_000
     assert planned.size_of(plans["confirm2"]).prompts < 1_200_000
     assert plans["survey"].counts == {"dev": 128, "test": 256}
     there = {(merge.rule.label, merge.set) for merge in plans["survey"].fixed if merge.rule.output == "stochastic"}
@@ -142,7 +142,8 @@ def test_a_seed_that_confirms_merges_what_is_recommended_whatever_it_is(experime
 
 def test_a_domain_that_was_not_scored_leaves_a_hypothesis_open(experiment: Any, second: list[Any]) -> None:
     hypotheses = experiment("hypotheses")
-    registered, name = hypotheses.read_registered(hypotheses.REGISTERED2), "wudi_auto, keep | E2 | stochastic"
+    registered = hypotheses.read_registered(hypotheses.REGISTERED2)
+    name = f"{registered['recommended']} | E2 | stochastic"
     merge = second[0].data["merges"][name]
     own = {task: bits for task, bits in merge["test"].items() if task.startswith(("tool", "memory"))}
     merges = {**second[0].data["merges"], name: {**merge, "test": own}}
