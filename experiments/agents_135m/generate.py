@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import ClassVar
 
 import torch
 from model import Model
@@ -38,6 +39,9 @@ class Generator:
         greedy: the likeliest token; otherwise one is drawn at temperature 1.
         storage: uint8 that several generators share for their caches; none: an own one.
     """
+
+    _latest: ClassVar[torch.cuda.CUDAGraph | None] = None
+    """Kept alive: the memory that graphs share is gone with the last of them, and its handle with it."""
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class Generator:
         self._graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(self._graph, pool=graph_pool()):
             self._step()
+        Generator._latest = self._graph
 
     @torch.no_grad()
     def __call__(self, tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,9 @@
     python experiments/agents_135m/grams.py --work WORK --seed 1
 
 The base is measured on its own answers to the guard's prompts: on all of them (grams/base), and on those of what no
-agent of a set was trained on (grams/base-SET). Each main agent is measured on its own answers to the prompts of its own
-domain (grams/NAME, importance/NAME). What is there is skipped; the time goes to times.json.
+agent of a set was trained on, every token counting the same (grams/base-SET) or every prompt (grams/even-SET). Each
+main agent is measured on its own answers to the prompts of its own domain (grams/NAME, importance/NAME). What is there
+is skipped; the time goes to times.json.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from crew import quiet
 from journal import write_atomically
 from pool import Done, Worker, collect
-from sets import HAVE_UNOWNED, untrained
+from sets import HAVE_UNOWNED, KEEPING, untrained
 from tasks import DOMAINS, SUB_TASKS
 from train import read_times, visible
 
@@ -38,6 +39,7 @@ class Job:
     name: str  # of what comes of it
     domains: tuple[str, ...]
     agent: bool = False  # on its own answers, its importance too
+    per: str = "token"  # what counts the same
 
     def folders(self, seed_folder: Path) -> list[Path]:
         """What comes of it."""
@@ -48,6 +50,7 @@ JOBS = (
     Job("base", tuple(DOMAINS)),
     *(Job(name, (name,), agent=True) for name in DOMAINS),
     *(Job(f"base-{name}", tuple(untrained(name))) for name in HAVE_UNOWNED),
+    *(Job(f"even-{name}", tuple(untrained(name)), per="example") for name in KEEPING),
 )
 
 
@@ -133,7 +136,7 @@ def measure(work: Path, seed: int, device: str, job: Job) -> float:
         if out.exists():
             continue
         if out.parent.name == "grams":
-            measure_grams(model, data, out, GramOptions.of(device=device, examples=MOST, stored="float32"))
+            measure_grams(model, data, out, GramOptions.of(device=device, examples=MOST, stored="float32", per=job.per))
         else:
             measure_importance(model, data, out, Options.of(device=device, examples=MOST))
     return time.perf_counter() - started

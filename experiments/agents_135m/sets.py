@@ -85,6 +85,8 @@ def domains_of_model(agent: str, *, all_of_them: bool) -> list[str]:
 MEASURED = tuple(name for name, agents in SETS.items() if set(agents) <= set(DOMAINS))
 """Sets whose agents were all measured on their own answers (grams.py)."""
 HAVE_UNOWNED = ("H3", "H4", "E3", "D2")
-"""Sets for which the base was measured on what no agent was trained on."""
+"""Sets for which the base was measured on what no agent was trained on, every token counting the same."""
+KEEPING = ("H3", "H4", "E3", "D2", "X3", "F3", "E5", "E2")
+"""The same, every prompt counting the same."""
 MODELS = ("base", *dict.fromkeys(agent for agents in SETS.values() for agent in agents))
 """What is scored beside the merges."""

@@ -41,9 +41,10 @@ authors' later version for language models keeps only the leading singular direc
 Memory of a matrix in work, beside its block: with adam float32 times (agents + 7) elements and twice [in, in], or
 (3 agents + 7) elements in the stacked form; with exact 12 bytes an element and three systems [in, in] in float64, or 4
 bytes and three systems of agents * out and its right side, whatever the number of agents: task vectors are formed
-panel by panel. With `keep` it is always the form of [in, in], and two more of them. Each processor has one in work, or fewer where their memory would be more than a quarter of the
-machine's; on a GPU (`device`) as many as fit. The matrices of three 7B agents take 31 PFLOP with adam and 0.3 with
-exact. Bytes are the same for any worker count, but not on another machine.
+panel by panel. With `keep` it is always the form of [in, in], and two more of them. Each processor has one in work, or
+fewer where their memory would be more than a quarter of the machine's; on a GPU (`device`) as many as fit. The matrices
+of three 7B agents take 31 PFLOP with adam and 0.3 with exact. Bytes are the same for any worker count, but not on
+another machine.
 """
 
 from __future__ import annotations
