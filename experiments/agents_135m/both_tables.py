@@ -46,7 +46,11 @@ def said_table(first: Sequence[Verdict], second: Sequence[Verdict], hypotheses: 
     studies = [{SAME.get(one.name, one.name): one for one in found} for found in (first, second)]
     points = {SAME.get(one["id"], one["id"]): f"{abs(one.get('margin', 0.0)):g}" for one in hypotheses}
     there = {name: one.text for found in studies for name, one in found.items()}
-    words = {name: text.format(points=points[name]) for name, text in SAID.items() if name in there}
+    words = {
+        name: text.format(points=points[name]).replace(" 1 points", " 1 point")
+        for name, text in SAID.items()
+        if name in there
+    }
     words |= {name: text for name, text in there.items() if name not in words}
     rows = [[text, *(said(found.get(name)) for found in studies)] for name, text in words.items()]
     return markdown(["said before", "study 1", "study 2"], rows).replace("---:", "---")

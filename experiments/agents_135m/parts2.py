@@ -107,6 +107,7 @@ def numbers(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]
         "own_mean": by_name(seeds, lambda seed: mean_told(ends(own_gaps(seed, rule, tuned)))),
         "own_worst": by_name(seeds, lambda seed: worst_told(ends(own_gaps(seed, rule, tuned)))),
         "own_worst_plain": by_name(seeds, lambda seed: worst_told(ends(own_gaps(seed, "wudi_auto", tuned)))),
+        "plain_said": plain_told(seeds, registered),
         "below": by_name(seeds, partial(below_told, label=way)),
         "below_plain": by_name(seeds, partial(below_told, label="wudi_auto")),
         "below_ram": by_name(seeds, partial(below_told, label="RAM")),
@@ -114,6 +115,13 @@ def numbers(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]
     for word, label in {"": rule, "_plain": "wudi_auto"}.items():
         found[f"untrained_worst{word}"] = by_name(seeds, partial(single_told, label=label))
     return found
+
+
+def plain_told(seeds: Sequence[Seed], registered: dict[str, Any]) -> str:
+    """What comes of the first hypotheses, the gaps to the tuned baseline, where `wudi_auto` takes the place."""
+    first = [one for one in registered["hypotheses"] if one["kind"] in {"worst", "average"}]
+    found = verdicts(seeds, {**registered, "recommended": "wudi_auto", "hypotheses": first})
+    return "; ".join(f"{one.name} **{one.word}**, {one.worst}" for one in found)
 
 
 def below_told(seed: Seed, label: str) -> str:

@@ -87,19 +87,26 @@ def summary_table(seed: Seed, labels: Iterable[str], families: Sequence[str]) ->
     return markdown([*head, "below"], rows)
 
 
-def core_table(seeds: Sequence[Seed], labels: Iterable[str], families: Sequence[str]) -> str:
-    """The same in short, a column a seed: own and untrained domains, and the worst of the latter."""
-    rows = []
-    for label in dict.fromkeys(labels):
-        cells = []
-        for seed in seeds:
-            own, left = ends(own_gaps(seed, label, families)), ends(untrained_gaps(seed, label))
+def core_table(seeds: Sequence[Seed], labels: Sequence[str], families: Sequence[str]) -> str:
+    """The same in short, some columns a seed: own and untrained domains, the worst of the latter, and how many fell."""
+    rows = [[f"`{label}`" if label.startswith("wudi") else label] for label in labels]
+    for seed in seeds:
+        own = [ends(own_gaps(seed, label, families)) for label in labels]
+        left = [ends(untrained_gaps(seed, label)) for label in labels]
+        for place, label in enumerate(labels):
             single = ends(single_gaps(seed, label))
-            cells += [one.mean.signed if one else "" for one in (own, left)] + [single.worst.signed if single else ""]
-            cells.append(fallen(seed, label))
-        rows.append([f"`{label}`" if label.startswith("wudi") else label, *cells])
+            rows[place] += [counted(own[place], own), counted(left[place], left)]
+            rows[place] += [single.worst.signed if single else "", fallen(seed, label)]
     head = [cell for seed in seeds for cell in (f"{called(seed)}: own", "untrained", "worst domain", "fallen")]
     return markdown(["rule", *head], rows)
+
+
+def counted(one: Ends | None, every: Sequence[Ends | None]) -> str:
+    """A mean; with its sets where they are fewer than another's."""
+    if one is None:
+        return ""
+    few = one.count < max(other.count for other in every if other)
+    return f"{one.mean.signed}{f' ({one.count} sets)' * few}"
 
 
 def fallen(seed: Seed, label: str) -> str:
