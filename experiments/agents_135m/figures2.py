@@ -92,7 +92,7 @@ def bars(axis: Any, cases: dict[str, list[Value | None]], names: list[str]) -> N
         heights, errors = [value.mean for value in there.values()], [value.error for value in there.values()]
         axis.bar(xs, heights, width, yerr=errors, label=label, color=COLOURS.get(label, MINE), error_kw={"lw": 0.6})
     axis.axhline(0, color="black", linewidth=0.8)
-    axis.set_xticks(range(len(names)), names)
+    axis.set_xticks(range(len(names)), names, fontsize="small")
 
 
 def legend(axis: Any) -> None:

@@ -13,7 +13,7 @@ from look import below
 from plans import key
 from results import Seed, average
 from rules import KEEP, RULES, TUNED, WIDE
-from sets import ABOUT, HARM, HEALTHY, MEASURED
+from sets import ABOUT, DAMAGED, HARM, HEALTHY, MEASURED, domain_of
 from study2 import BESIDE, HALF, KEPT
 from tables2 import Ends, by_seed, called, ends, own_gaps, single_gaps
 from tasks import DOMAINS
@@ -107,6 +107,7 @@ def numbers(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str]
         "own_mean": by_name(seeds, lambda seed: mean_told(ends(own_gaps(seed, rule, tuned)))),
         "own_worst": by_name(seeds, lambda seed: worst_told(ends(own_gaps(seed, rule, tuned)))),
         "own_worst_plain": by_name(seeds, lambda seed: worst_told(ends(own_gaps(seed, "wudi_auto", tuned)))),
+        "damaged_learned": by_name(seeds, damaged_told),
         "plain_said": plain_told(seeds, registered),
         "below": by_name(seeds, partial(below_told, label=way)),
         "below_plain": by_name(seeds, partial(below_told, label="wudi_auto")),
@@ -122,6 +123,12 @@ def plain_told(seeds: Sequence[Seed], registered: dict[str, Any]) -> str:
     first = [one for one in registered["hypotheses"] if one["kind"] in {"worst", "average"}]
     found = verdicts(seeds, {**registered, "recommended": "wudi_auto", "hypotheses": first})
     return "; ".join(f"{one.name} **{one.word}**, {one.worst}" for one in found)
+
+
+def damaged_told(seed: Seed) -> str:
+    """What the damaged agent learned of its own domain."""
+    gap = paired(seed, DAMAGED, "base", [domain_of(DAMAGED)])
+    return gap.signed if gap else ""
 
 
 def below_told(seed: Seed, label: str) -> str:
