@@ -223,7 +223,7 @@ def test_a_recipe_that_says_what_to_keep_is_merged_with_it(tiny: Sources, tmp_pa
         assert {job.name for job in plan.jobs if job.keep} == set(linear(tiny))
     given = {**recipe(tiny, keep), "method": {"name": "wudi", "solver": "exact"}}
     record = merge(given, tmp_path / "out")
-    assert record.recipe["method"]["keep"] == 1.0
+    assert record.recipe["method"]["keep"] == 0.1
     merge(recipe(tiny, None, {"name": "wudi", "solver": "exact"}), tmp_path / "plain")
     found, plain, base = (read_checkpoint(path) for path in (tmp_path / "out", tmp_path / "plain", tiny.base))
     grams = read_checkpoint(keep)

@@ -38,6 +38,17 @@ def test_prompts_need_no_answers_and_skills_are_taken_in_turn(tmp_path):
         assert abs(found[gram.name] - expected[gram.name]).max() <= 1e-6 * abs(expected[gram.name]).max()
 
 
+def test_per_example_a_long_one_counts_no_more_than_a_short_one(tmp_path):
+    model = make_model(tmp_path / "model")
+    lines = [{"prompt": one["prompt"]} for one in PROMPTS]
+    record = measure_grams(model, write(tmp_path / "all.jsonl", lines), tmp_path / "out", options(per="example"))
+    assert record.per == "example"
+    each = [by_hooks(model, [{**line, "response": ""}]) for line in lines]
+    for name, array in read_checkpoint(tmp_path / "out").items():
+        expected = sum(found[name] for found in each) / len(each)
+        assert abs(array - expected).max() <= 1e-6 * abs(expected).max(), name
+
+
 def test_what_the_base_can_do_is_kept_where_a_merge_would_lose_it(tmp_path):
     """Memory and tool merged by wudi_auto: the base's math falls by ten points, with `keep` by three."""
     lines = [
@@ -48,10 +59,10 @@ def test_what_the_base_can_do_is_kept_where_a_merge_would_lose_it(tmp_path):
     recipe = {
         "base": str(folder("base")),
         "agents": {name: str(folder(name)) for name in ("memory", "tool")},
-        "method": "wudi_auto",
+        "method": {"name": "wudi_auto", "keep": 1.0},
         "output": {"rounding": "stochastic"},
     }
-    merge(recipe, tmp_path / "plain")
+    merge({**recipe, "method": "wudi_auto"}, tmp_path / "plain")
     merge({**recipe, "keep": str(tmp_path / "keep")}, tmp_path / "kept")
     base, plain, kept = (scores(path) for path in (folder("base"), tmp_path / "plain", tmp_path / "kept"))
     assert plain["math"] < base["math"] - 0.06

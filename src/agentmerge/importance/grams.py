@@ -187,6 +187,7 @@ class _Job:
             data=self.work.data,
             settings=self.work.settings,
             stored=self.options.stored,
+            per=self.options.per,
             tokens=self.work.corpus.tokens,
             grams=facts,
             left_out=self.left_out,

@@ -80,6 +80,8 @@ class GramRecord(Record):
     settings: Settings
     stored: str
     """float64 or float32: of the products, of their sums and of the files."""
+    per: str = "token"
+    """What counts the same: token as in the formula, or example: the mean of G over the examples."""
     tokens: int
     """n of the formula."""
     grams: list[GramFacts]

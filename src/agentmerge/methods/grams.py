@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from agentmerge.tensors import TensorSpec
 
 
+SHARE = 0.1
+"""What the base counts as beside an agent. At 135M it keeps most of what no agent was trained on and costs the agents'
+own skills little; 1 keeps nearly all of it and costs them up to 9 points (docs/evidence.md)."""
+
+
 def gram_shape(tensor: TensorSpec, *, turned: bool) -> tuple[int, ...]:
     """[in, in] of a matrix [out, in], or [experts, in, in]; see Work.gram."""
     inputs = tensor.shape[-2 if turned else -1]
@@ -24,7 +29,7 @@ def gram_shape(tensor: TensorSpec, *, turned: bool) -> tuple[int, ...]:
 
 
 def keeps(keep: float | None, context: Context, name: str) -> float | None:
-    """The setting `keep` of a method in a recipe: 1 where that says what must be kept and the setting does not.
+    """The setting `keep` of a method in a recipe: `SHARE` where that says what must be kept and the setting does not.
 
     Raises:
         RecipeError: there is nothing to keep.
@@ -35,7 +40,7 @@ def keeps(keep: float | None, context: Context, name: str) -> float | None:
             todo="Give the recipe `keep`, Gram matrices that `agentmerge grams` makes of the base.",
             where=Where(path="keep"),
         )
-    return 1.0 if keep is None and context.keep else keep
+    return SHARE if keep is None and context.keep else keep
 
 
 def with_keep(work: Work, keep: float | None, shape: tuple[int, ...]) -> Work:

@@ -58,7 +58,7 @@ class RegMean(WholeMatrices):
     ridge: float = Field(default=1e-9, ge=0)
     """Pull towards the mean of the agents, as a share of the mean eigenvalue of the summed Gram matrices."""
     keep: float | None = Field(default=None, ge=0)
-    """The base's weight where the recipe has `keep`; null is 1 there."""
+    """The base's weight where the recipe has `keep`; null is 0.1 there."""
 
     def bind(self, context: Context) -> Self:
         """The sum of the Gram matrices must not cancel."""

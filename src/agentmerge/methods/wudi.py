@@ -16,9 +16,9 @@ takes part as one more agent, whose task vector is 0 and whose inputs are measur
 
     loss'(M) = loss(M) + keep * trace(M G M^T) / trace(G)
 
-An agent's own part of A has trace 1 too, so `keep` 1 counts the base as one more agent. It keeps the merge away from
-what the base's layers are given on those prompts, which protects skills that no agent was trained on: see
-docs/evidence.md. A layer without G is merged without it.
+An agent's own part of A has trace 1 too, so `keep` 1 counts the base as much as an agent, 0.1 as a tenth of one. It
+keeps the merge away from what the base's layers are given on those prompts, which protects skills that no agent was
+trained on: see docs/evidence.md. A layer without G is merged without it.
 
 A weight multiplies the agent's tau before all of this (so the norm cancels it, and it moves the agent's target and its
 part of the sum). The threshold plays no part; it is only what the record counts changes by. A zero task vector
@@ -92,7 +92,7 @@ class Wudi(WholeMatrices):
     retention: float | None = Field(default=None, gt=0)
     """Mean over the agents of <merged - base, tau> / <tau, tau> that the merge is scaled to; null scales nothing."""
     keep: float | None = Field(default=None, ge=0)
-    """What the base counts as beside an agent where the recipe has `keep`; null is 1 there."""
+    """What the base counts as beside an agent where the recipe has `keep`; null is 0.1 there."""
 
     def bind(self, context: Context) -> Self:
         """With what the base counts as."""
