@@ -89,6 +89,7 @@ def surveyed(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str
         return "\n\n".join(make(seed) for seed in seeds) or LACKS
 
     return {
+        "unscored": ", ".join(f"`{name}`" for seed in seeds for name in tables2.unscored(seed, tuned)) or "none",
         "methods_table": each(partial(tables2.methods_table, kept=shown, beside="wudi_auto", families=tuned)),
         "survey_gap_table": tables.gap_table(seeds, list(RULES), tuned) if seeds else LACKS,
         "survey_data_table": tables.gap_table(seeds, [rule, *DATA], tuned, measured) if seeds else LACKS,

@@ -178,6 +178,11 @@ def methods_table(seed: Seed, kept: Sequence[str], beside: str, families: Sequen
     return markdown([*head, "untrained: healthy sets", "with a damaged agent"], [cells for _, cells in sorted(rows)])
 
 
+def unscored(seed: Seed, families: Sequence[str]) -> list[str]:
+    """Methods that the survey has on no healthy set."""
+    return [name for name, label in DEFAULTS.items() if not ends(own_gaps(seed, label, families))]
+
+
 def tuned_gaps(seed: Seed, family: str, families: Sequence[str]) -> dict[str, Value | None]:
     """A family at the setting that dev chose, against the tuned baseline, in every healthy set."""
     found: dict[str, Value | None] = {}

@@ -51,7 +51,10 @@ def test_what_the_guard_did_at_135m_is_made_from_the_results() -> None:
 
 def test_the_results_name_no_place_of_a_machine() -> None:
     for path in (ROOT / "experiments/agents_135m/results").glob("*.json"):
-        harm = json.loads(path.read_text(encoding="utf-8"))["training"]["harm"]
+        text = path.read_text(encoding="utf-8")
+        assert "/root" not in text, path.name
+        assert "/tmp" not in text, path.name
+        harm = json.loads(text)["training"]["harm"]
         assert not harm["base"].startswith("/"), path.name
         assert not harm["data"].startswith("/"), path.name
 
