@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 from plans import key
 from results import Seed, Value
 from rules import WIDE
-from sets import ABOUT, HARM, HEALTHY, SETS, untrained
+from sets import ABOUT, HARM, SETS, untrained
 from tables2 import called, ends, kept, own_gaps, single_gaps
 from tasks import DOMAINS
 
@@ -42,7 +42,7 @@ def draw_all(seeds: Sequence[Seed], registered: dict[str, Any], folder: Path) ->
     draw = {
         "untrained": partial(untrained_figure, these, rule),
         "damaged": partial(damaged_figure, these, registered["with_damage"]),
-        "ways": partial(ways_figure, choosing, rule, registered["tuned"]),
+        "ways": partial(ways_figure, [*choosing, *these], rule, registered["tuned"]),
     }
     for name, make in draw.items():
         figure = make()
@@ -101,18 +101,20 @@ def legend(axis: Any) -> None:
 
 
 def ways_figure(seeds: Sequence[Seed], rule: str, families: Sequence[str]) -> Any:
-    """What a rule gains where agents were trained, against the worst that it does where none was."""
-    figure, axis = plt.subplots(figsize=(9, 4.6))
-    for seed in seeds:
+    """What a rule gains where agents were trained, against the worst that it does where none was, a panel a seed."""
+    figure, axes = plt.subplots(1, max(1, len(seeds)), figsize=(5.2 * max(1, len(seeds)), 4.4), squeeze=False)
+    for axis, seed in zip(axes[0], seeds, strict=False):
+        sets = ends(own_gaps(seed, "wudi_auto", families))
         for label in dict.fromkeys((*WIDE, rule)):
             own, left = ends(own_gaps(seed, label, families)), ends(single_gaps(seed, label))
-            if own and left and own.count == len(HEALTHY):
+            if own and left and sets and own.count == sets.count:
                 colour = MINE if label == rule else "#d9777b" if "keep" in label else "#3b6ea5"
                 place = (left.worst.mean, own.mean.mean)
                 axis.errorbar(*place, xerr=left.worst.error, yerr=own.mean.error, color=colour, marker="o", lw=0.8)
-                axis.annotate(label, place, xytext=(5, 3), textcoords="offset points", size=8)
-    axis.axhline(0, color="black", linewidth=0.8)
-    axis.axvline(0, color="black", linewidth=0.8)
-    axis.set(xlabel="worst domain without an agent, points from the base")
-    axis.set(ylabel="own domains, points from the tuned baseline", title=", ".join(map(called, seeds)))
+                axis.annotate(label, place, xytext=(0, 5), textcoords="offset points", size=7, ha="center")
+        axis.axhline(0, color="black", linewidth=0.8)
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.margins(x=0.15, y=0.1)
+        axis.set(xlabel="worst domain without an agent, points from the base", title=called(seed))
+    axes[0, 0].set_ylabel("own domains, points from the tuned baseline")
     return figure

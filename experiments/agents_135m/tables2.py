@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hypotheses import paired
 from look import below
@@ -234,19 +234,25 @@ def lacking_table(seeds: Sequence[Seed]) -> str:
     """What failed and what time did not allow, by rule."""
     rows = []
     for seed in seeds:
-        for what, names in (("failed", seed.data["failed"]), ("not scored, time was up", seed.data["lacking"])):
-            for label, count in Counter(name.split(" | ")[0] for name in names).most_common():
-                first = reason(names, label)
-                rows.append([f"seed {seed.name}", label, count, f"{what}{first}"])
-    return markdown(["", "rule", "merges", "why"], rows).replace("---:", "---") if rows else "Nothing lacks."
+        failed, lacking = (
+            seed.data["failed"],
+            [name for name in seed.data["lacking"] if name not in seed.data["failed"]],
+        )
+        for what, names in ((f"failed: {reason(failed)}", failed), ("not scored: time was up", lacking)):
+            told = ", ".join(f"{label} ({count})" for label, count in Counter(map(short, names)).most_common())
+            rows += [[f"seed {seed.name}", len(names), told, what]] if names else []
+    return markdown(["", "merges", "rules", "why"], rows).replace("---:", "---") if rows else "Nothing lacks."
 
 
-def reason(names: Any, label: str) -> str:
-    """The first error of a rule, where there is one."""
-    if not isinstance(names, dict):
-        return ""
-    text = next(error for name, error in names.items() if name.split(" | ")[0] == label)
-    return f": {text.strip().splitlines()[-1][:160]}"
+def short(name: str) -> str:
+    """A merge's rule, and how it is stored where it is otherwise."""
+    label, _, output, *draw = name.split(" | ")
+    return ", ".join([label, *([] if output == "stochastic" else [output]), *draw])
+
+
+def reason(failed: dict[str, str]) -> str:
+    """The last line of the first error."""
+    return next(iter(failed.values())).strip().splitlines()[-1].rpartition(", expected")[0] if failed else ""
 
 
 def densities(seed: Seed) -> list[float]:
