@@ -233,14 +233,16 @@ def _unused(rules: Rules) -> Iterator[Note]:
 
 
 def _unkept(beside: Mapping[Beside, Mapping[str, Source]], jobs: Sequence[Job]) -> Iterator[Note]:
-    """Layers of which it was not measured what the base must keep.
+    """What was not measured of what the base must keep.
 
     Raises:
-        AlignmentError: all are.
+        AlignmentError: no layer that is merged was measured.
     """
     if "keep" not in beside:
         return
     source, asked = beside["keep"]["base"], [job for job in jobs if job.work.keep]
+    if not asked:
+        yield Note("keep: nothing is kept, as no linear layer is merged by a method that can", where=source.where)
     lacking = [job.name for job in asked if not job.keep]
     if lacking and len(lacking) == len(asked):
         raise AlignmentError(
