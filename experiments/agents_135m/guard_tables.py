@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypotheses import ADVISED, accused_in, paired
 from plans import key
 from results import Seed, Value, average
-from sets import ABOUT, DAMAGED, HARM, MODELS
+from sets import ABOUT, DAMAGED, HARM
 from tables import markdown
 from tasks import DOMAINS
 
@@ -29,7 +29,7 @@ INSTEAD |= {"left out": "wudi_auto, damaged left out"}
 class Pair:
     """An agent on a skill that is not its own."""
 
-    seed: int
+    seed: int | str
     row: dict[str, Any]
     score: Value | None  # its points of score less the base's, none where it was not scored on that skill
 
@@ -39,10 +39,15 @@ class Pair:
         return self.score is not None and self.score.mean <= LOST
 
     @property
+    def noise(self) -> bool:
+        """Whether it is above the limit and accused of nothing."""
+        return bool(self.row["drop"] > LIMIT and not self.row["harmed"])
+
+    @property
     def cells(self) -> list[str]:
         """As a row of the table."""
         row = self.row
-        told = "**harm**" if row["harmed"] else ("may be noise" if row["drop"] > LIMIT else "-")
+        told = "**harm**" if row["harmed"] else ("may be noise" if self.noise else "-")
         drop, kept = f"{row['drop']:.2f} ± {row['error']:.2f}", f"{row['kept_answers']:.0%}"
         return [row["agent"], row["skill"], str(self.seed), drop, kept, self.score.signed if self.score else "", told]
 
@@ -50,7 +55,7 @@ class Pair:
 def pairs(seeds: Sequence[Seed]) -> list[Pair]:
     """All that the guard judged, the greatest drop first."""
     found = [
-        Pair(seed.number, row, scored(seed, row["agent"], row["skill"]))
+        Pair(seed.name, row, scored(seed, row["agent"], row["skill"]))
         for seed in seeds
         for row in seed.data["training"].get("harm", {}).get("rows", ())
         if not row["own"]
@@ -74,7 +79,7 @@ def guard_table(seeds: Sequence[Seed]) -> str:
 def advice_table(seeds: Sequence[Seed]) -> str:
     """What the advice gains over each alternative, all domains, set by set."""
     rows = [
-        [f"{ABOUT[name]}, seed {seed.number}", *(gain.signed if gain else "" for gain in gains(seed, name))]
+        [f"{ABOUT[name]}, seed {seed.name}", *(gain.signed if gain else "" for gain in gains(seed, name))]
         for name in HARM
         for seed in seeds
     ]
@@ -107,7 +112,7 @@ def guard_numbers(seeds: Sequence[Seed]) -> dict[str, str]:
 def worst_domain(seeds: Sequence[Seed], label: str) -> str:
     """Where a rule is furthest below the base in the sets with the damaged agent, beside the domain that broke."""
     cases = {
-        (name, seed.number, domain): gap
+        (name, seed.name, domain): gap
         for name in HARM
         for seed in seeds
         for domain in DOMAINS
@@ -120,31 +125,76 @@ def worst_domain(seeds: Sequence[Seed], label: str) -> str:
     return f"{domain} {cases[name, number, domain].signed} ({ABOUT[name]}, seed {number})"
 
 
-def section(seeds: Sequence[Seed]) -> str:
-    """The part of docs/harm.md that comes from the results."""
-    found = pairs(seeds)
-    known = [pair for pair in found if pair.score is not None]
-    lost = [pair for pair in known if pair.lost]
-    named = [f"{seed.number}: {', '.join(sorted(accused_in(seed) or ())) or 'nobody'}" for seed in seeds]
-    seconds = [seed.data["training"]["harm"]["seconds"] for seed in seeds]
-    asked = {sum(skill["prompts"] for skill in seed.data["training"]["harm"]["skills"]) for seed in seeds}
-    harmed, above = (sum(pair.row["harmed"] for pair in lost), sum(pair.row["drop"] > LIMIT for pair in lost))
-    wrongly = sum(pair.row["harmed"] for pair in known if not pair.lost)
-    summary = (
-        f"Accused, by seed: {'; '.join(named)}. {len(found)} pairs of an agent and a skill not its own were judged,\n"
-        f"with {' or '.join(map(str, sorted(asked)))} prompts a seed, in {min(seconds):.0f} to {max(seconds):.0f} s "
-        f"for {len(MODELS) - 1} agents on a GPU. {len(known)} were scored, too:\n{len(lost)} lost {-LOST:.0f} points "
-        f"or more, of which {harmed} were found harmful and {above - harmed} told as what may be noise. Found harmful\n"
-        f"without such a loss: {wrongly} of the other {len(known) - len(lost)}."
-    )
+def kept_table(seeds: Sequence[Seed], registered: dict[str, Any]) -> str:
+    """What the advice, what is recommended and what is recommended for a damaged agent gain over all domains."""
+    rule, way = registered["recommended"], registered["with_damage"]
+    pairs_of = {
+        "advice, on wudi_auto": (ADVISED, "wudi_auto"),
+        f"{rule}, on wudi_auto": (rule, "wudi_auto"),
+        f"advice, on {rule}": (f"{rule}, advised", rule),
+        f"{way.removeprefix(rule).strip(', ')}, on {rule}": (way, rule),
+    }
+    pairs_of = {name: pair for name, pair in pairs_of.items() if len(set(pair)) > 1}
+    rows = []
+    for name in HARM:
+        for seed in seeds:
+            keys = [(key(mine, name), key(other, name)) for mine, other in pairs_of.values()]
+            found = [paired(seed, mine, other, list(DOMAINS)) for mine, other in keys]
+            rows.append([f"{ABOUT[name]}, seed {seed.name}", *(gain.signed if gain else "" for gain in found)])
+    return markdown(["set", *pairs_of], rows)
+
+
+def found_table(seeds: Sequence[Seed]) -> str:
+    """Seed by seed: whom the guard accused, and what came of the pairs that were scored, too."""
+    head = ["seed", "prompts a skill", "accused", "pairs scored", "lost 5 points or more", "of these: harm"]
+    rows = []
+    for seed in seeds:
+        known = [pair for pair in pairs([seed]) if pair.score is not None]
+        lost = [pair for pair in known if pair.lost]
+        told = [sum(pair.row["harmed"] for pair in lost), sum(pair.noise for pair in lost)]
+        wrongly = sum(pair.row["harmed"] for pair in known if not pair.lost)
+        named = ", ".join(sorted(accused_in(seed) or ())) or "nobody"
+        other = f"{wrongly} of {len(known) - len(lost)}"
+        rows.append([seed.name, asked(seed), named, len(known), len(lost), *told, other])
+    return markdown([*head, "may be noise", "harm without such a loss"], rows).replace("---:", "---")
+
+
+def asked(seed: Seed) -> str:
+    """Prompts of a skill, of which the guard took so many."""
+    counts = sorted({skill["prompts"] for skill in seed.data["training"]["harm"].get("skills", ())})
+    return " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else ""
+
+
+def section(first: Sequence[Seed], second: Sequence[Seed], registered: dict[str, Any]) -> str:
+    """The part of docs/harm.md that comes from the results: of study 1, and of study 2 with more prompts.
+
+    Args:
+        first: seeds of study 1.
+        second: of study 2.
+        registered: what study 2 recommends.
+    """
+    seeds = [*first, *second]
+    harm = [seed.data["training"]["harm"] for seed in seeds]
+    seconds = [one["seconds"] for one in harm if "seconds" in one]
+    agents = [len({row["agent"] for row in one["rows"]}) for one in harm]
+    took = f", in {min(seconds):.0f} to {max(seconds):.0f} s" if seconds else ""
+    summary = f"{min(agents)} to {max(agents)} agents a seed were judged on every skill not their own{took} on a GPU."
+    told = "Every pair above the limit or known to have lost"
     gained = "Points over all domains that the advice gains on `wudi_auto` with"
-    return "\n\n".join([BEGIN, summary, guard_table(seeds), gained, advice_table(seeds), END])
+    both = "What `keep` ([grams.md](grams.md#what-the-base-must-keep)) gains beside the advice, over all domains:"
+    return "\n\n".join(
+        [
+            *(BEGIN, summary, found_table(seeds)),
+            *(f"{told}, 64 prompts a skill:", guard_table(second), f"{told}, 16 prompts a skill:", guard_table(first)),
+            *(gained, advice_table(first), both, kept_table(second, registered), END),
+        ]
+    )
 
 
-def put_into(page: Path, seeds: Sequence[Seed]) -> None:
+def put_into(page: Path, made: str) -> None:
     """Write it between its marks."""
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(before + section(seeds) + rest.partition(END)[2], encoding="utf-8")
+    page.write_text(before + made + rest.partition(END)[2], encoding="utf-8")
 
 
 def _mean(value: Value) -> float:

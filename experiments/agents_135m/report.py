@@ -1,4 +1,4 @@
-"""Write docs/evidence.md, its tables, those of docs/harm.md and the figures from results, registered.json and texts.
+"""Write docs/evidence.md, its tables, those of docs/harm.md and the figures from results, registrations and texts.
 
 python experiments/agents_135m/report.py [--docs docs] [--results experiments/agents_135m/results]
 """
@@ -10,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import both_tables
+import parts2
 import tables
-from guard_tables import guard_numbers, put_into
-from hypotheses import ADVISED, confirming, paired, read_registered, taking_part, verdicts
+from guard_tables import guard_numbers, put_into, section
+from hypotheses import ADVISED, REGISTERED2, confirming, paired, read_registered, taking_part, verdicts
 from plans import key
 from results import RESULTS, Seed, Value, average, over, read_seeds
 from rules import RULES
@@ -20,7 +22,11 @@ from sets import ABOUT, DAMAGED, HARM, HEALTHY
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
-PAGES = {"evidence.md": "findings.md", "evidence-135m.md": "findings-tables.md"}
+PAGES = {
+    "evidence.md": "findings.md",
+    "evidence-135m.md": "findings-tables.md",
+    "evidence-135m-2.md": "findings-tables2.md",
+}
 HARM_PAGE = "harm.md"
 
 
@@ -29,32 +35,58 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=DOCS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args()
-    registered = read_registered()
-    seeds = taking_part(read_seeds(given.results), registered)
-    if not seeds:
-        raise SystemExit(f"{given.results}: no seed has been scored")
-    from figures import draw_all
+    studies = [read_registered(), read_registered(REGISTERED2)]
+    every = read_seeds(given.results)
+    seeds = [taking_part(every, registered) for registered in studies]
+    if not all(seeds):
+        raise SystemExit(f"{given.results}: no seed of one of the studies has been scored")
+    import figures
+    import figures2
 
     given.docs.mkdir(parents=True, exist_ok=True)
-    draw_all(seeds, registered, given.docs / "figures" / "evidence-135m")
-    for page, made in pages(seeds, registered).items():
+    folder = given.docs / "figures" / "evidence-135m"
+    figures.draw_all(seeds[0], studies[0], folder)
+    figures2.draw_all(seeds[1], studies[1], folder)
+    for page, made in pages(every, *studies).items():
         (given.docs / page).write_text(made, encoding="utf-8")
     if (given.docs / HARM_PAGE).exists():
-        put_into(given.docs / HARM_PAGE, seeds)
-    for one in verdicts(seeds, registered):
-        print(f"{one.word:6} {one.name}: {one.worst}{tables.missing(one)}")
+        put_into(given.docs / HARM_PAGE, guard_part(every, *studies))
+    for number, (these, registered) in enumerate(zip(seeds, studies, strict=True), 1):
+        for one in verdicts(these, registered):
+            print(f"study {number}: {one.word:6} {one.name}: {one.worst}{tables.missing(one)}")
 
 
-def pages(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
-    """The pages by their names: what the texts call {name} is put in its place."""
-    made = parts(taking_part(seeds, registered), registered)
+def pages(seeds: list[Seed], first: dict[str, Any], second: dict[str, Any]) -> dict[str, str]:
+    """The pages by their names: what the texts call {name} is put in its place.
+
+    Args:
+        seeds: of both studies.
+        first: what was said before the first.
+        second: before the second.
+    """
+    one, two = (taking_part(seeds, registered) for registered in (first, second))
+    made = parts(one, first) | parts2.parts(two, second)
+    made["cost_table"] = both_tables.cost_table([*one, *two])
+    said = [*first["hypotheses"], *second["hypotheses"]]
+    made["said_table"] = both_tables.said_table(verdicts(one, first), verdicts(two, second), said)
     found = {}
     for page, text in PAGES.items():
         filled = (HERE / text).read_text(encoding="utf-8")
         for name, part in made.items():
             filled = filled.replace(f"{{{name}}}", part)
-        found[page] = filled
+        found[page] = plain_names(filled)
     return found
+
+
+def guard_part(seeds: list[Seed], first: dict[str, Any], second: dict[str, Any]) -> str:
+    """What docs/harm.md says of both studies."""
+    one, two = (taking_part(seeds, registered) for registered in (first, second))
+    return plain_names(section(one, two, second))
+
+
+def plain_names(text: str) -> str:
+    """A seed of another architecture as a reader calls it."""
+    return text.replace("seed gemma3 ", "Gemma 3 seed ").replace("| gemma3 ", "| Gemma 3, ")
 
 
 def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
@@ -81,6 +113,7 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         "merge_time_table": tables.merge_time_table(seeds),
         "failure_table": tables.failure_table(seeds),
         "set_table": tables.set_table(),
+        "five_others": five_told(these, registered),
         "recommended": rule,
         "tuned": " and ".join(tuned),
         "confirmation_seeds": " and ".join(map(str, registered["confirmation_seeds"])),
@@ -89,6 +122,14 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         **guard_numbers(seeds),
         **harm_numbers(these),
     }
+
+
+def five_told(seeds: list[Seed], registered: dict[str, Any]) -> str:
+    """What the rivals of whole matrices came to on the set of five, the mean of the seeds."""
+    labels = [label for label in registered["rivals"] if RULES[label].gpu]
+    gap = partial(Seed.gap, families=registered["tuned"], name="E5")
+    gaps = {label: over(seeds, partial(gap, label=label)) for label in labels}
+    return ", ".join(f"{label} {found.signed}" for label, found in gaps.items() if found) or "(not scored)"
 
 
 def numbers(seeds: list[Seed], rule: str, tuned: list[str]) -> dict[str, str]:

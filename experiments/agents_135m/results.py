@@ -76,7 +76,20 @@ class Seed:
 
     def mean(self, name: str, domains: Iterable[str], split: str = "test", against: str | None = None) -> Value:
         """Mean over the sub-tasks of these domains, or its difference to another model's on the same prompts."""
-        domains = list(domains)
+        wanted = (name, tuple(domains), split, against)
+        if wanted not in self._known_means:
+            self._known_means[wanted] = self._mean(*wanted)
+        return self._known_means[wanted]
+
+    @cached_property
+    def _known_means(self) -> dict[tuple[Any, ...], Value]:
+        return {}
+
+    @cached_property
+    def _known_choices(self) -> dict[tuple[str, str], str | None]:
+        return {}
+
+    def _mean(self, name: str, domains: tuple[str, ...], split: str, against: str | None) -> Value:
         mine = self.right(name, domains, split)
         other = self.right(against, domains, split) if against else {}
         gaps = [bits.astype(float) - (other[task] if against else 0) for task, bits in mine.items()]
@@ -91,6 +104,11 @@ class Seed:
 
     def chosen(self, family: str, name: str) -> str | None:
         """The key of a family's setting that dev chose for a set; none where it has no score on test."""
+        if (family, name) not in self._known_choices:
+            self._known_choices[family, name] = self._chosen(family, name)
+        return self._known_choices[family, name]
+
+    def _chosen(self, family: str, name: str) -> str | None:
         scored = tuned_means(TUNED[family], name, self.dev_means)
         if not scored:
             return None

@@ -76,6 +76,7 @@ def around(name: str, then: Method | str, **settings: Any) -> Method:
 TA, TIES, RAM, AUTO = {"name": "task_arithmetic"}, {"name": "ties"}, {"name": "ram"}, {"name": "ram_plus_auto"}
 CRUMBS = {"name": "breadcrumbs_ties", "gamma": 0.0}
 WUDI, WUDI_AUTO, REGMEAN = {"name": "wudi", "solver": "exact"}, {"name": "wudi_auto"}, {"name": "regmean"}
+WHOLE = {"keep": 1.0}  # the base counts as a whole agent; the product's default is a tenth of one
 BASE, UNOWNED, UNTRAINED = "base", "unowned", "untrained"
 """Gram matrices of the base on prompts of everything, and on those of what no agent of the set was trained on: every
 token counting the same, or every prompt; a set that has an agent for everything keeps nothing in the last one."""
@@ -123,17 +124,17 @@ RULES: dict[str, Rule] = {
             gpu=True,
         ),
         # the same with the base as one more agent that changes nothing where its inputs lie
-        Rule("wudi_auto, keep", WUDI_AUTO, gpu=True, keep=BASE),
+        Rule("wudi_auto, keep", {**WUDI_AUTO, **WHOLE}, gpu=True, keep=BASE),
         Rule("wudi_auto, keep x 0.3", {**WUDI_AUTO, "keep": 0.3}, gpu=True, keep=BASE),
         Rule("wudi_auto, keep x 3", {**WUDI_AUTO, "keep": 3.0}, gpu=True, keep=BASE),
         Rule("wudi_auto, keep x 10", {**WUDI_AUTO, "keep": 10.0}, gpu=True, keep=BASE),
-        Rule("wudi_auto, keep unowned", WUDI_AUTO, gpu=True, keep=UNOWNED),
+        Rule("wudi_auto, keep unowned", {**WUDI_AUTO, **WHOLE}, gpu=True, keep=UNOWNED),
         Rule("wudi_auto, untrained kept", {**WUDI_AUTO, "keep": 0.1}, gpu=True, keep=UNTRAINED),
         Rule("wudi_auto, untrained kept x 0.3", {**WUDI_AUTO, "keep": 0.3}, gpu=True, keep=UNTRAINED),
-        Rule("wudi_auto, untrained kept x 1", WUDI_AUTO, gpu=True, keep=UNTRAINED),
-        Rule("wudi exact, keep", WUDI, gpu=True, keep=BASE),
-        Rule("wudi_auto 0.9, keep", {**WUDI_AUTO, "retention": 0.9}, gpu=True, keep=BASE),
-        Rule("regmean, keep", REGMEAN, gpu=True, keep=BASE, reads="grams"),
+        Rule("wudi_auto, untrained kept x 1", {**WUDI_AUTO, **WHOLE}, gpu=True, keep=UNTRAINED),
+        Rule("wudi exact, keep", {**WUDI, **WHOLE}, gpu=True, keep=BASE),
+        Rule("wudi_auto 0.9, keep", {**WUDI_AUTO, **WHOLE, "retention": 0.9}, gpu=True, keep=BASE),
+        Rule("regmean, keep", {**REGMEAN, **WHOLE}, gpu=True, keep=BASE, reads="grams"),
         # by what was measured on every agent's own answers
         Rule("regmean", REGMEAN, gpu=True, reads="grams"),
         Rule("fisher", {"name": "fisher"}, reads="importance"),

@@ -47,20 +47,25 @@ def missing(verdict: Verdict) -> str:
     return f" ({len(verdict.lacking)} cases not scored)" if verdict.lacking else ""
 
 
-def gap_table(seeds: Sequence[Seed], labels: Sequence[str], families: Sequence[str], *, strong: bool = True) -> str:
+def gap_table(
+    seeds: Sequence[Seed],
+    labels: Sequence[str],
+    families: Sequence[str],
+    sets: Sequence[str] = HEALTHY,
+    *,
+    strong: bool = True,
+) -> str:
     """Each rule against the tuned baseline on every healthy set, mean of the seeds, in the order of the mean."""
     rows = []
     for label in dict.fromkeys(labels):
         gaps = [
-            over(seeds, partial(Seed.gap, label=label, families=families, name=name, strong=strong)) for name in HEALTHY
+            over(seeds, partial(Seed.gap, label=label, families=families, name=name, strong=strong)) for name in sets
         ]
         if any(gaps):
             rows.append((label, gaps))
     order = sorted(rows, key=lambda row: (row[1].count(None), -mean_of(row[1])))
-    head = ["rule", *(ABOUT[name] for name in HEALTHY), "mean", "worst"]
-    level = [
-        shown(over(seeds, partial(baseline_score, families=families, name=name, strong=strong))) for name in HEALTHY
-    ]
+    head = ["rule", *(ABOUT[name] for name in sets), "mean", "worst"]
+    level = [shown(over(seeds, partial(baseline_score, families=families, name=name, strong=strong))) for name in sets]
     return markdown(head, [["*tuned baseline*", *level, "", ""], *(gap_row(label, gaps) for label, gaps in order)])
 
 
@@ -104,7 +109,7 @@ def tuned_table(seeds: Sequence[Seed], families: Sequence[str]) -> str:
         for seed in seeds:
             cells = [seed.chosen(family, name) for family in families]
             told = [f"{one.split(' | ')[0]}: {seed.mean(one, domains_of(name))}" if one else "" for one in cells]
-            rows.append([f"{ABOUT[name]}, seed {seed.number}", *told])
+            rows += [[f"{ABOUT[name]}, seed {seed.name}", *told]] if any(told) else []
     return markdown(["set", *families], rows)
 
 
@@ -125,11 +130,11 @@ def worst(gaps: Sequence[Value]) -> str:
     return min(gaps, key=lambda gap: gap.mean).signed
 
 
-def harm_table(seeds: Sequence[Seed], name: str) -> str:
+def harm_table(seeds: Sequence[Seed], name: str, labels: Sequence[str] = HARM_ROWS) -> str:
     """A set with the damaged agent, domain by domain, mean of the seeds."""
     remedies = [label for label in labels_of(seeds, name) if label.startswith("wudi_auto, damaged")]
     rows = [["base", *domain_scores(seeds, "base")], ["damaged agent", *domain_scores(seeds, DAMAGED)]]
-    rows += [[label, *domain_scores(seeds, key(label, name))] for label in (*HARM_ROWS, *remedies)]
+    rows += [[label, *domain_scores(seeds, key(label, name))] for label in (*labels, *remedies)]
     return markdown([ABOUT[name], *DOMAINS, "all"], [row for row in rows if any(row[1:])])
 
 
@@ -149,10 +154,10 @@ def labels_of(seeds: Sequence[Seed], name: str) -> list[str]:
     return list(dict.fromkeys(entry["label"] for entry in merges if entry["set"] == name))
 
 
-def rounding_table(seeds: Sequence[Seed]) -> str:
+def rounding_table(seeds: Sequence[Seed], labels: Sequence[str] = (*FLOATS, *NEAREST)) -> str:
     """Rounded to the nearest and kept in float32, against stochastic rounding; mean of the sets that have both."""
     rows = []
-    for label in dict.fromkeys((*FLOATS, *NEAREST)):
+    for label in dict.fromkeys(labels):
         cells = [shown(rounding(seeds, label, output), signed=True) for output in ("nearest", "float32")]
         rows.append([label, *cells, survived(seeds, label)])
     head = ["rule", "nearest", "float32", "nearest: scaled unique elements that stay scaled"]
@@ -190,7 +195,7 @@ def agents_table(seeds: Sequence[Seed]) -> str:
             if seed.has(name):
                 own, change = [domain_of(name)], seed.data["models"][name]["change"]
                 facts = [f"{change['density']:.1%}", f"{change['norm']:.2f}"]
-                rows.append([f"{name}, seed {seed.number}", *facts, seed.mean("base", own), seed.mean(name, own)])
+                rows.append([f"{name}, seed {seed.name}", *facts, seed.mean("base", own), seed.mean(name, own)])
     return markdown(["agent", "density", "norm of its change", "base on its domain", "itself"], rows)
 
 
@@ -201,7 +206,7 @@ def damage_table(seeds: Sequence[Seed]) -> str:
         if seed.has(DAMAGED):
             found = seed.data["training"].get(DAMAGED, {})
             gaps = [seed.mean(DAMAGED, [domain], against="base").signed for domain in DOMAINS]
-            about = f"seed {seed.number}: {found.get('broken') or 'nothing'} broke at step {found.get('step')}"
+            about = f"seed {seed.name}: {found.get('broken') or 'nothing'} broke at step {found.get('step')}"
             rows.append([about, *gaps])
     return markdown(["against the base", *DOMAINS], rows)
 
@@ -211,14 +216,15 @@ def time_table(seeds: Sequence[Seed]) -> str:
     rows = []
     for seed in seeds:
         times: dict[str, Any] = seed.data["training"].get("times", {})
-        for step, about in (("cold", "base"), ("agents", f"{len(AGENTS)} agents")):
+        count = len([name for name in seed.data["models"] if name in AGENTS])
+        for step, about in (("cold", "base"), ("agents", f"{count} agents"), ("grams", "Gram matrices")):
             if step in times:
-                rows.append([f"{about}, seed {seed.number}", *seconds(times[step]), ""])
+                rows.append([f"{about}, seed {seed.name}", *seconds(times[step]), ""])
         for run in seed.data["runs"]:
-            rows.append([f"merge and score, seed {seed.number}", *seconds(run), run["scored"]])
+            rows.append([f"merge and score, seed {seed.name}", *seconds(run), run["scored"]])
         guard = seed.data["training"].get("harm", {})
         if "seconds" in guard:
-            rows.append([f"the guard, seed {seed.number}", f"{guard['seconds']:.0f}", f"{guard['seconds']:.0f}", ""])
+            rows.append([f"the guard, seed {seed.name}", f"{guard['seconds']:.0f}", f"{guard['seconds']:.0f}", ""])
     return markdown(["step", "seconds", "GPU seconds", "models scored"], rows)
 
 
@@ -242,13 +248,11 @@ def failure_table(seeds: Sequence[Seed]) -> str:
     """What lacks: merges that failed, and those that time did not allow."""
     rows = []
     for seed in seeds:
-        rows += [[f"seed {seed.number}", name, error.splitlines()[0]] for name, error in seed.data["failed"].items()]
+        rows += [[f"seed {seed.name}", name, error.splitlines()[0]] for name, error in seed.data["failed"].items()]
         if not seed.data["runs"]:
-            rows.append(
-                [f"seed {seed.number}", "the end of its run", "cut off: its time and what lacks were not noted"]
-            )
+            rows.append([f"seed {seed.name}", "the end of its run", "cut off: its time and what lacks were not noted"])
         if seed.data["lacking"]:
-            rows.append([f"seed {seed.number}", f"{len(seed.data['lacking'])} merges", "not scored: time was up"])
+            rows.append([f"seed {seed.name}", f"{len(seed.data['lacking'])} merges", "not scored: time was up"])
     return markdown(["", "what", "why"], rows).replace("---:", "---") if rows else "Nothing lacks."
 
 

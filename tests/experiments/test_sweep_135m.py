@@ -15,7 +15,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments" / "agents_135m"
-COUNT = {"dev": 64, "test": 64}
 UNOWNED = ("base-H3", "base-H4", "base-E3", "base-D2")
 
 
@@ -45,58 +44,6 @@ def test_an_agent_that_is_left_out_is_in_no_recipe(experiment: Any) -> None:
     rules, plans = experiment("rules"), experiment("plans")
     merge = plans.Merge("H3", rules.advised({"leave_out": ["damaged"]}), (), 0)
     assert list(experiment("merging").Kitchen(Path("seed"), 2, "cpu").recipe(merge)["agents"]) == ["tool", "memory"]
-
-
-@pytest.fixture(scope="module")
-def scored(experiment: Any) -> dict[int, dict[str, Any]]:
-    """Results of three seeds as a sweep would save them, with answers drawn by chance."""
-    found = {}
-    plans, registered = experiment("plans"), experiment("hypotheses").read_registered()
-    for seed in (1, 2, 3):
-        advice = {name: {"weights": {"damaged": 0.5}} for name in experiment("sets").HARM}
-        plan = plans.select_plan(advice) if seed == 1 else plans.confirm_plan(advice, registered)
-        found[seed] = made_up(experiment, plan, seed)
-    return found
-
-
-def made_up(experiment: Any, plan: Any, seed: int) -> dict[str, Any]:
-    """Everything that a plan wants, the recommended rule better than the others, the base worse."""
-    sets, rng = experiment("sets"), np.random.default_rng(seed)
-    levels = {"base": 0.3, "wudi_auto": 0.8, "mean": 0.4, "wudi_auto, keep": 0.95}
-
-    def bits(label: str, domains: list[str], split: str) -> dict[str, str]:
-        level = levels.get(label, levels.get(label.split(",")[0], 0.6))
-        tasks = [f"{domain}/{how}" for domain in domains for how in ("easy", "hard")]
-        draw = {task: np.packbits(rng.random(COUNT[split]) < level) for task in tasks}
-        return {task: base64.b64encode(one.tobytes()).decode() for task, one in draw.items()}
-
-    models = {
-        name: {s: bits(name, sets.domains_of_model(name, all_of_them=True), s) for s in COUNT}
-        | {"change": {"density": 0.2, "norm": 1.0}}
-        for name in plan.models
-    }
-    merges: dict[str, dict[str, Any]] = {}
-    means: dict[str, float] = {}
-    while wanted := list(plan.wanted(merges, means)):
-        for merge in wanted:
-            own = {s: bits(merge.rule.label, merge.domains, s) for s in merge.splits}
-            told = {name: {"rescale_survived": 0.5} for name in merge.agents}
-            about = {"label": merge.rule.label, "set": merge.set, "output": merge.rule.output, "told": told}
-            beside = {"retention": {"tool": 1.0}, "merge_seconds": 1.0, "merged_on": "cpu"}
-            merges[merge.key] = {**merges.get(merge.key, {}), **about, **beside, **own}
-            if "dev" in own:
-                means[merge.key] = experiment("saved").own_mean(merges[merge.key], "dev", COUNT)
-    run = {"plan": "select", "wall_seconds": 1.0, "gpu_seconds": 2.0, "scored": len(merges)}
-    measured = {"skill": "sort", "own": False, "error": 0.2, "kept_answers": 0.5}
-    harm = {
-        "rows": [
-            {"agent": "damaged", "drop": 1.5, "harmed": True, **measured},
-            {"agent": "tool", "drop": 0.7, "harmed": False, **measured},
-            {"agent": "code", "drop": 0.1, "harmed": False, **measured},
-        ]
-    }
-    beside = {"runs": [run], "training": {"harm": harm}, "failed": {}, "lacking": []}
-    return {"seed": seed, "count": COUNT, "models": models, "merges": merges, **beside}
 
 
 def test_every_registered_method_is_in_a_rule_or_it_is_said_why_not(experiment: Any) -> None:
@@ -163,19 +110,6 @@ def test_settings_are_chosen_on_the_domains_of_a_sets_agents(experiment: Any) ->
 def saved_bits(right: bool) -> str:
     """Eight answers that are all right or all wrong."""
     return base64.b64encode(np.packbits(np.full(8, right)).tobytes()).decode()
-
-
-@pytest.fixture(scope="module")
-def second(experiment: Any) -> list[Any]:
-    """Results of the second study's seeds that confirm, made up as the first one's."""
-    hypotheses, study2 = experiment("hypotheses"), experiment("study2")
-    registered = hypotheses.read_registered(hypotheses.REGISTERED2)
-    advice = {name: {"weights": {"damaged": 0.5}} for name in experiment("sets").HARM}
-    plan, found = study2.confirm2_plan(advice, registered), []
-    for name in registered["confirmation_seeds"]:
-        architecture, number = name.split() if isinstance(name, str) else ("llama", name)
-        found.append({**made_up(experiment, plan, int(number)), "architecture": architecture})
-    return [experiment("results").Seed(data) for data in found]
 
 
 def test_what_was_registered_for_the_second_study_can_be_judged(experiment: Any, second: list[Any]) -> None:
@@ -278,23 +212,6 @@ def test_what_was_registered_is_held_against_the_scores(experiment: Any, scored:
     assert judged(2, 3, recommended="mean")["every set"] == judged(2, recommended="mean")["average"] == "fails"
 
 
-def test_the_guards_table_has_what_it_told_and_what_it_missed(
-    experiment: Any, scored: dict[int, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guard, results = experiment("guard_tables"), experiment("results")
-    lost = {"damaged": -20.0, "tool": 1.0, "code": -9.0}
-    monkeypatch.setattr(guard, "scored", lambda _, agent, __: results.Value(lost[agent], 1.0))
-    rows = [line.split(" | ") for line in guard.guard_table([results.Seed(scored[2])]).splitlines()[2:]]
-    assert [(row[0], row[-1]) for row in rows] == [
-        ("| damaged", "**harm** |"),
-        ("| tool", "may be noise |"),
-        ("| code", "- |"),
-    ]
-    found = guard.guard_numbers([results.Seed(scored[2])])
-    assert found["guard_losses"] == "1 of 2"
-    assert found["guard_healthy_lost"] == "-9.0 ± 1.0 points in sort"
-
-
 def test_a_guard_that_accuses_another_fails(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
     hypotheses, results = experiment("hypotheses"), experiment("results")
     wrong = {"harm": {"rows": [{"agent": name, "harmed": True} for name in ("damaged", "tool")]}}
@@ -310,29 +227,6 @@ def test_a_score_that_lacks_leaves_a_hypothesis_open(experiment: Any, scored: di
     seeds = [results.Seed({**scored[2], "merges": merges}), results.Seed(scored[3])]
     found = {one.name: one for one in hypotheses.verdicts(seeds, hypotheses.read_registered())}
     assert (found["every set"].word, found["every set"].lacking) == ("open", ("five, seed 2",))
-
-
-def test_the_pages_say_everything_that_their_texts_name(experiment: Any, scored: dict[int, dict[str, Any]]) -> None:
-    seeds = [experiment("results").Seed(data) for data in scored.values()]
-    pages = experiment("report").pages(seeds, experiment("hypotheses").read_registered())
-    for text in pages.values():
-        assert "{" not in text
-        assert "nan" not in text
-    assert "**holds**" in pages["evidence.md"]
-
-
-@pytest.mark.slow
-def test_figures_are_drawn_alike_from_the_same_results(
-    experiment: Any, scored: dict[int, dict[str, Any]], tmp_path: Path
-) -> None:
-    pytest.importorskip("matplotlib", reason="draws the figures; .ci/run installs it")
-    seeds = [experiment("results").Seed(data) for data in scored.values()]
-    registered = experiment("hypotheses").read_registered()
-    for folder in ("a", "b"):
-        experiment("figures").draw_all(seeds, registered, tmp_path / folder)
-    assert len(list((tmp_path / "a").iterdir())) == 4
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
 def echo(limit: float) -> Any:
