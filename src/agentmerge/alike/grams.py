@@ -1,4 +1,4 @@
-"""Gram matrices of an agent's inputs under the base's names, one for each layer that has these inputs."""
+"""Gram matrices of an agent's or the base's inputs under the base's names, one for each layer that has these inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = 512
 
 
 def grams_alike(family: Family, grams: Source) -> Source:
-    """An agent's Gram matrices as the base's layers ask for them.
+    """Gram matrices of an agent or the base as the base's layers ask for them.
 
     A layer that shares its inputs with another one gets that one's matrix, and names differ by the prefixes that
     trainers put before them, as an agent's own may. What fits no tensor of the base keeps its name.
