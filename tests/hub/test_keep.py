@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import yaml
 
-from agentmerge import merge
+from agentmerge import merge, push
 from agentmerge.engine.estimate import fetch_bytes
 from agentmerge.engine.preflight import check, planned_from_afar
 from agentmerge.errors import AlignmentError
 from agentmerge.files.save import save
 from agentmerge.recipe import Recipe
 from agentmerge.testing import random_gram, read_checkpoint, write_checkpoint
+from tests.hub.server import WRITER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from agentmerge.testing import Sources
     from tests.hub.server import HubServer
 
-pytestmark = pytest.mark.usefixtures("unsynced")
+pytestmark = [
+    pytest.mark.usefixtures("unsynced"),
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),  # of huggingface_hub, about httpx
+]
 
 
 @pytest.fixture
@@ -70,6 +74,25 @@ def test_it_is_no_parent_on_the_card_whose_recipe_has_it(on_hub: Sources, keep: 
     assert yaml.safe_load(metadata)["base_model"] == ["org/base", *(f"org/{name}" for name in sorted(on_hub.agents))]
     assert "keep: org/keep" in page
     assert "keep: 0.1" in page
+
+
+@pytest.mark.parametrize("kind", ["keep", "importance"])
+def test_a_merge_that_read_it_can_be_pushed(
+    kind: str, on_hub: Sources, hub: HubServer, keep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", WRITER)
+    (on_hub.base / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
+    hub.add("org/base", on_hub.base)
+    given = recipe(on_hub, "org/keep")
+    if kind == "importance":
+        importance = {name: abs(array) for name, array in read_checkpoint(on_hub.base).items()}
+        hub.add("org/importance", write_checkpoint(tmp_path / "importance", importance, config={}))
+        agents = {name: {"source": source, "importance": "org/importance"} for name, source in given["agents"].items()}
+        given = {"base": "org/base", "agents": agents, "method": {"name": "ram", "shared": "winner"}}
+    record = merge(given, tmp_path / "out")
+    assert any("commit" in source for name, source in record.sources.items() if kind in name)
+    models = ["org/base", *(f"org/{name}" for name in sorted(on_hub.agents))]
+    assert push(tmp_path / "out", "ada/merge").base_models == models
 
 
 def test_a_model_in_its_place_is_told_before_anything_is_fetched(
