@@ -52,6 +52,7 @@ JOBS = (
     *(Job(f"base-{name}", tuple(untrained(name))) for name in HAVE_UNOWNED),
     *(Job(f"even-{name}", tuple(untrained(name)), per="example") for name in KEEPING),
 )
+CONFIRM = ",".join(["base", *(f"even-{name}" for name in KEEPING)])
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="what train.py was given")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cuda: the first visible GPU")
-    parser.add_argument("--only", help="with commas; base is enough for a seed that confirms; left out: all")
+    parser.add_argument("--only", help=f"with commas; left out: all; a seed that confirms needs {CONFIRM}")
     parser.add_argument("--slots", type=int, default=SLOTS, help="processes at once on it")
     given = parser.parse_args()
     folder, started = given.work / f"seed{given.seed}", time.time()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rules import CORE, RULES, TUNED, UNOWNED, Family, Rule, advised, remedies
-from sets import DAMAGED, HARM, HAVE_UNOWNED, MEASURED, MODELS, SETS, domains_scored
+from rules import CORE, RULES, TUNED, UNOWNED, UNTRAINED, Family, Rule, advised, remedies
+from sets import DAMAGED, HARM, HAVE_UNOWNED, KEEPING, MEASURED, MODELS, SETS, domains_scored, untrained
 from tasks import levels_of
 
 if TYPE_CHECKING:
@@ -206,8 +206,9 @@ def many(
 
 
 def possible(rule: Rule, name: str) -> bool:
-    """Whether everything that a rule reads was measured for a set."""
-    return (not rule.reads or name in MEASURED) and (rule.keep != UNOWNED or name in HAVE_UNOWNED)
+    """Whether everything that a rule reads was measured for a set; of one with an agent for everything nothing is."""
+    kept = {UNOWNED: HAVE_UNOWNED, UNTRAINED: (*KEEPING, *(one for one in SETS if not untrained(one)))}
+    return (not rule.reads or name in MEASURED) and name in kept.get(rule.keep, SETS)
 
 
 def harm_merges(

@@ -52,7 +52,7 @@ class Steps:
         warm = None if given.tiny else self._start("warm", [], "")
         self._wait(self._start("train", [*seed, *count, *self._tiny], ",".join(self._gpus)), needed=True)
         device = ["--device", "cpu" if given.tiny or not given.gpus else "cuda"]
-        only = ["--only", ",".join(self._measured())] if self._measured() else []
+        only = ["--only", self._measured()] if self._measured() else []
         beside = [self._start("guard", [*seed, *device], self._gpus[0])]
         if given.plan in ("survey", "confirm2"):
             beside.append(self._start("grams", [*seed, *device, *only], self._gpus[-1]))
@@ -64,12 +64,11 @@ class Steps:
         sweep = [*seed, *count, "--plan", given.plan, "--results", str(given.results), *limit, *self._tiny]
         self._wait(self._start("sweep", sweep, ",".join(self._gpus)), needed=True)
 
-    def _measured(self) -> list[str]:
+    def _measured(self) -> str:
         """What a seed that confirms needs: the base alone, on everything and on what each set must keep."""
-        from grams import JOBS
+        from grams import CONFIRM
 
-        kept = [job.name for job in JOBS if job.name == "base" or job.per == "example"]
-        return kept if self._given.plan == "confirm2" else []
+        return CONFIRM if self._given.plan == "confirm2" else ""
 
     def _start(self, step: str, words: list[str], gpus: str) -> tuple[str, subprocess.Popen[bytes]]:
         command = [sys.executable, str(HERE / f"{step}.py"), "--work", str(self._given.work), *words]

@@ -21,6 +21,7 @@ from rules import RULES, TUNED, remedies
 from sets import DAMAGED, SETS
 
 TOY = "H3"
+BASES = ("base", f"base-{TOY}", f"even-{TOY}")  # what grams.py measures of the base for that set
 
 
 def main() -> None:
@@ -76,7 +77,7 @@ def make_measured(folder: Path) -> None:
         "importance": {name: draw.random(shape, np.float32) for name, shape in shapes.items()},
         "grams": {name: (rows.T @ rows / len(rows)).astype(np.float32) for name, rows in inputs.items()},
     }
-    for kind, names in {"importance": SETS[TOY], "grams": (*SETS[TOY], "base", f"base-{TOY}")}.items():
+    for kind, names in {"importance": SETS[TOY], "grams": (*SETS[TOY], *BASES)}.items():
         for name in names:
             (folder / kind / name).mkdir(parents=True)
             save_file(found[kind], folder / kind / name / "model.safetensors")

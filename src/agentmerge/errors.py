@@ -22,7 +22,7 @@ class Role:
     agent: str = ""
     """The agent's name; "" is the base."""
     beside: str = ""
-    """What of the agent it is beside its weights, for example "importance"; beside the base, "onto"."""
+    """What of the agent it is beside its weights, for example "importance"; of the base, "onto" or "keep"."""
 
     def __str__(self) -> str:
         if self.beside:

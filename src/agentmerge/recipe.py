@@ -151,7 +151,7 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _names_known(self) -> Self:
-        for role in ("base", "onto"):
+        for role in ("base", "onto", "keep"):
             if role in self.agents:
                 found, todo = f"agents.{role}: '{role}' is the {role}'s own name", "Give this agent another name."
                 raise RecipeError(found, todo=todo, where=Where(path=f"agents.{role}"))
@@ -171,7 +171,7 @@ class Recipe(Settings):
     def _beside_given(self) -> Self:
         if self.keep is not None and "keep" not in self.method.reads:
             found = f"keep: method '{self.method.name}' has no use for it"
-            todo = "Use wudi_auto, wudi (with a `keep` above 0) or regmean, or leave it out."
+            todo = "Use wudi_auto, wudi or regmean, or leave it out."
             raise RecipeError(found, todo=todo, where=Where(path="keep"))
         for kind in (kind for kind in self.method.reads if kind != "keep"):
             lacking = [name for name in self.agent_names if getattr(self.agents[name], kind) is None]

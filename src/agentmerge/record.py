@@ -183,7 +183,8 @@ class MergeRecord(Record):
     recipe: dict[str, Any]
     versions: dict[str, str]
     sources: dict[str, dict[str, Any]]
-    """By "base", "onto" and the agents' names: what the user wrote, and what tells this source from another."""
+    """By "base", "onto", "keep" and the agents' names ("code.grams" for what lies beside one): what the user wrote, and
+    what tells this source from another."""
     survey: SurveySummary
     rounding: dict[str, AgentRounding]
     learned: dict[str, Any] = Field(default_factory=dict)

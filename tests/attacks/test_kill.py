@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from agentmerge import merge, probe
-from agentmerge.testing import Sources, assert_same_tensors, make_agents, random_base, read_checkpoint
+from agentmerge.files.save import save
+from agentmerge.testing import Sources, assert_same_tensors, make_agents, random_base, random_gram, read_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -248,6 +249,25 @@ def test_a_saved_survey_may_be_used_or_left_out_when_it_goes_on(
     assert found["status"] == 0, found["error"]
     files = files_of(out)
     assert {name for name in expected if files[name] != expected[name]} <= {"merge_record.json"}
+
+
+@pytest.mark.parametrize("die", [(f"{WRITER}:Writer.write", 3, "after"), (f"{WRITER}:Writer.finish", 1, "before")])
+def test_a_merge_that_keeps_goes_on_to_the_same_bytes_but_not_with_other_grams(
+    die: tuple[str, int, str], killer: Killer, sources: Sources, tmp_path: Path
+) -> None:
+    names = [f"model.layers.{i}.mlp.up_proj.weight" for i in range(5)]
+    keep, rng = tmp_path / "keep", np.random.default_rng(0)
+    save(keep, {name: random_gram(rng, (331, 331)) for name in names})
+    recipe = {**recipe_of(sources), "method": "wudi_auto", "keep": str(keep)}
+    merge(recipe, tmp_path / "expected")
+    for name in ("out", "other"):
+        assert killer.do(recipe, tmp_path / name, die=die)["status"] == DIED
+    found = killer.do(recipe, tmp_path / "out")
+    assert found["status"] == 0, found["error"]
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "expected")
+    save(keep, {name: random_gram(rng, (331, 331)) for name in names})
+    found = killer.do(recipe, tmp_path / "other")
+    assert (found["status"], "sources.keep.files" in found["error"]) == (2, True)
 
 
 # --overwrite

@@ -93,5 +93,9 @@ def test_the_summary_says_how_to_go_on_and_the_record_reads_back(record, tmp_pat
     text = summary(record, tmp_path)
     assert "2 Gram matrices for 4 layers, from 3 examples with 1,243 tokens" in text
     assert f"agents: {{code: {{source: code, grams: {tmp_path}}}}}" in text
+    assert f"  keep: {tmp_path} " in text
+    bare = record.model_copy(update={"data": record.data.model_copy(update={"response_tokens": 0})})
+    text = summary(bare, tmp_path)
+    assert ("from 3 prompts with" in text, f"  keep: {tmp_path} " in text, "agents:" in text) == (True, True, False)
     (tmp_path / "grams.json").write_bytes(record.dump())
     assert GramRecord.load(tmp_path) == record

@@ -74,6 +74,20 @@ def test_a_rule_that_reads_what_was_measured_names_it_in_its_recipe(experiment: 
     assert planned == {("esm", "E2"), ("wudi_auto, keep unowned", "H3")}
 
 
+def test_what_a_plan_keeps_was_measured(experiment: Any) -> None:
+    """Of every merge of every plan, and of the toy set that compiles the loops."""
+    merging, measured = experiment("merging"), {job.name for job in experiment("grams").JOBS}
+    kitchen, warm = merging.Kitchen(Path("seed"), 2, "cpu"), experiment("warm")
+    plans = experiment("planned").plans()
+    asked = {Path(kitchen.recipe(one).get("keep", "base")).name for plan in plans.values() for one in plan.fixed}
+    assert {"base", "base-H3", "even-H3", "even-E2"} <= asked <= measured
+    confirming = {Path(kitchen.recipe(one).get("keep", "base")).name for one in plans["confirm2"].fixed}
+    assert confirming == set(experiment("grams").CONFIRM.split(","))
+    rules = experiment("rules").RULES.values()
+    toy = [kitchen.recipe(experiment("plans").Merge(warm.TOY, rule, (), 0)) for rule in rules]
+    assert {Path(one["keep"]).name for one in toy if "keep" in one} == set(warm.BASES) <= measured
+
+
 def test_plans_of_the_second_study_fit_their_time(experiment: Any) -> None:
     planned, rules, sets = experiment("planned"), experiment("rules"), experiment("sets")
     plans = planned.plans()

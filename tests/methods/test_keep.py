@@ -9,25 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from agentmerge import merge
-from agentmerge.engine.preflight import planned
-from agentmerge.errors import AlignmentError, DataError, RecipeError
-from agentmerge.files.save import save
 from agentmerge.methods import arrays as arrays_module
 from agentmerge.methods.arrays import Arrays
 from agentmerge.methods.interference import Held, Interference, solve
 from agentmerge.methods.regmean import RegMean
 from agentmerge.methods.vectors import Vectors
 from agentmerge.methods.wudi import Wudi
-from agentmerge.recipe import Recipe
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import Array, Block, Stack, TensorSpec
-from agentmerge.testing import Sources, make_agents, random_gram, read_checkpoint
 from agentmerge.testing.methods import assert_contract
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 NAME = "model.layers.0.self_attn.q_proj.weight"
 SHAPES = ((24, 40), (90, 70), (7, 9))
@@ -191,99 +184,3 @@ def test_regmean_has_the_base_as_an_agent_of_that_weight() -> None:
 @pytest.mark.parametrize("method", [Wudi(solver="exact", keep=1.0), Wudi(retention=1.0, solver="exact", keep=0.5)])
 def test_the_contract(method: Wudi) -> None:
     assert_contract(method)
-
-
-# in a recipe
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, unsynced: None) -> Sources:
-    return make_agents(tmp_path / "in")
-
-
-def linear(sources: Sources) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in read_checkpoint(sources.base).items() if name.endswith("proj.weight")}
-
-
-def measure(sources: Sources, out: Path, names: Sequence[str] | None = None) -> Path:
-    rng, shapes = np.random.default_rng(3), linear(sources)
-    save(out, {name: random_gram(rng, (shapes[name][-1],) * 2) for name in names or sorted(shapes)})
-    return out
-
-
-def recipe(sources: Sources, keep: Path | None, method: Any = "wudi_auto", **sections: Any) -> dict[str, Any]:
-    found: dict[str, Any] = sources.recipe(method, **{"output": {"dtype": "float32"}, **sections})
-    return found if keep is None else {**found, "keep": str(keep)}
-
-
-def test_a_recipe_that_says_what_to_keep_is_merged_with_it(tiny: Sources, tmp_path: Path) -> None:
-    keep = measure(tiny, tmp_path / "keep")
-    with planned(Recipe.parse(recipe(tiny, keep))) as plan:
-        assert "keep" in plan.identities()
-        assert {job.name for job in plan.jobs if job.keep} == set(linear(tiny))
-    given = {**recipe(tiny, keep), "method": {"name": "wudi", "solver": "exact"}}
-    record = merge(given, tmp_path / "out")
-    assert record.recipe["method"]["keep"] == 0.1
-    merge(recipe(tiny, None, {"name": "wudi", "solver": "exact"}), tmp_path / "plain")
-    found, plain, base = (read_checkpoint(path) for path in (tmp_path / "out", tmp_path / "plain", tiny.base))
-    grams = read_checkpoint(keep)
-    for name in linear(tiny):
-        kept, moved = (np.float64(one[name]) - np.float64(base[name]) for one in (found, plain))
-        spent = [float(np.trace(update @ grams[name] @ update.T)) for update in (kept, moved)]
-        assert spent[0] < spent[1], name
-    norms = [name for name in base if name not in linear(tiny)]
-    assert all(np.array_equal(found[name], plain[name]) for name in norms)
-
-
-def test_a_rule_can_keep_less_and_0_is_as_without(tiny: Sources, tmp_path: Path) -> None:
-    keep, method = measure(tiny, tmp_path / "keep"), {"name": "wudi", "solver": "exact"}
-    rules = [{"tensors": "*q_proj*", "keep": 0}]
-    merge(recipe(tiny, keep, method, rules=rules), tmp_path / "out")
-    merge(recipe(tiny, None, method), tmp_path / "plain")
-    merge(recipe(tiny, keep, method), tmp_path / "kept")
-    found, plain, kept = (read_checkpoint(tmp_path / name) for name in ("out", "plain", "kept"))
-    for name in linear(tiny):
-        expected, other = (plain, kept) if "q_proj" in name else (kept, plain)
-        assert np.array_equal(found[name], expected[name]), name
-        assert not np.array_equal(found[name], other[name]), name
-
-
-def test_a_layer_without_is_merged_without_and_told(tiny: Sources, tmp_path: Path) -> None:
-    one, *rest = sorted(linear(tiny))
-    keep = measure(tiny, tmp_path / "keep", rest)
-    method = {"name": "wudi", "solver": "exact"}
-    record = merge(recipe(tiny, keep, method), tmp_path / "out")
-    (told,) = [note for note in record.warnings if "keep" in note]
-    assert f"nothing was measured of 1 layers, which are merged without it: {one}" in told
-    merge(recipe(tiny, None, method), tmp_path / "plain")
-    assert np.array_equal(read_checkpoint(tmp_path / "out")[one], read_checkpoint(tmp_path / "plain")[one])
-
-
-def test_what_is_wrong_is_told_before_anything_is_merged(tiny: Sources, tmp_path: Path) -> None:
-    keep = measure(tiny, tmp_path / "keep")
-    with pytest.raises(RecipeError, match=r"keep: method 'ram' has no use for it.*Use wudi_auto"):
-        Recipe.parse(recipe(tiny, keep, "ram"))
-    with pytest.raises(RecipeError, match=r"method\.keep: 2, but the recipe does not say what 'wudi' must keep"):
-        Recipe.parse(recipe(tiny, None, {"name": "wudi", "keep": 2}))
-    with pytest.raises(RecipeError, match=r"keep: method 'wudi' has no use for it.*`keep` above 0"):
-        Recipe.parse(recipe(tiny, keep, {"name": "wudi", "keep": 0}))
-    name = sorted(linear(tiny))[0]
-    save(tmp_path / "other", {name: np.eye(3)})
-    with pytest.raises(AlignmentError, match=rf"{name}: keep \(.*has shape \[3, 3\].*Make it again from the base"):
-        merge(recipe(tiny, tmp_path / "other"), tmp_path / "out")
-    save(tmp_path / "none", {"another.weight": np.eye(3)})
-    with pytest.raises(AlignmentError, match=r"keep \(.*no Gram matrix of any layer that is merged.*`agentmerge grams"):
-        merge(recipe(tiny, tmp_path / "none"), tmp_path / "out")
-    bad = {name: np.full((shape[-1],) * 2, np.nan) for name, shape in linear(tiny).items()}
-    save(tmp_path / "bad", bad)
-    with pytest.raises(DataError, match=r"keep \(.*NaN or inf"):
-        merge(recipe(tiny, tmp_path / "bad"), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_wrapped_it_is_read_all_the_same(tiny: Sources, tmp_path: Path) -> None:
-    keep, inner = measure(tiny, tmp_path / "keep"), {"name": "wudi", "solver": "exact", "keep": 3.0}
-    wrappers: list[dict[str, Any]] = [{"name": "calibrate", "per": "matrix"}, {"name": "dare"}]
-    for i, wrapper in enumerate(wrappers):
-        record = merge(recipe(tiny, keep, {**wrapper, "then": inner}), tmp_path / str(i))
-        assert record.recipe["method"]["then"]["keep"] == 3.0

@@ -10,6 +10,7 @@ from agentmerge.eval.generate import LanguageModel
 from agentmerge.eval.score import score
 from agentmerge.eval.tiny.tasks import SUB_TASKS
 from agentmerge.importance.grams import GramOptions, measure_grams
+from agentmerge.importance.tokens import TokenSequence
 from agentmerge.testing import read_checkpoint
 from tests.slow.models import EXAMPLES, make_model
 from tests.slow.test_grams import by_hooks
@@ -42,11 +43,56 @@ def test_per_example_a_long_one_counts_no_more_than_a_short_one(tmp_path):
     model = make_model(tmp_path / "model")
     lines = [{"prompt": one["prompt"]} for one in PROMPTS]
     record = measure_grams(model, write(tmp_path / "all.jsonl", lines), tmp_path / "out", options(per="example"))
-    assert record.per == "example"
+    assert (record.per, record.formula[:21]) == ("example", "G = mean over example")
     each = [by_hooks(model, [{**line, "response": ""}]) for line in lines]
     for name, array in read_checkpoint(tmp_path / "out").items():
         expected = sum(found[name] for found in each) / len(each)
         assert abs(array - expected).max() <= 1e-6 * abs(expected).max(), name
+
+
+def test_per_example_a_layer_that_is_given_some_tokens_counts_them_as_a_share_of_all(monkeypatch):
+    """As experts are, each of the tokens that are sent to it, and maybe of none; or a layer that is called twice."""
+    torch = pytest.importorskip("torch")
+    from agentmerge.importance import inputs
+
+    class Routed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.some, self.none, self.twice = torch.nn.Embedding(9, 4), *map(linear, range(3))
+
+        def forward(self, input_ids, use_cache):
+            rows = self.embedding(input_ids)[0]
+            self.some(rows[:2]), self.none(rows[:0]), self.twice(rows[:1]), self.twice(rows[1:])
+
+    def linear(_):
+        return torch.nn.Linear(4, 4)
+
+    model = Routed()
+    monkeypatch.setattr(inputs, "load_model", lambda folder, dtype: model)
+    found = inputs.Inputs("nowhere", "cpu", "float32", "float64", "example")
+    layers = [inputs.Layer((name,), (name,), 4) for name in ("some", "none", "twice")]
+    found.begin(layers)
+    each = (1, 2, 3), (4, 5, 6, 7, 8)
+    for line, tokens in enumerate(each):
+        found.observe(layers, TokenSequence(tokens, (), line, False))
+    rows = [model.embedding.weight.detach()[list(tokens)].double() for tokens in each]
+    expected = {
+        "some": sum(one[:2].T @ one[:2] / len(one) for one in rows),
+        "none": torch.zeros(4, 4),
+        "twice": sum(one.T @ one / len(one) for one in rows),
+    }
+    for name, total in found.sums():
+        assert abs(total - expected[name].numpy()).max() < 1e-12, name
+
+
+def test_where_some_have_no_answer_that_is_told(tmp_path):
+    model = make_model(tmp_path / "model")
+    lines = [{"prompt": one["prompt"]} for one in PROMPTS]
+    data = write(tmp_path / "all.jsonl", [lines[0], *PROMPTS[1:]])
+    told = measure_grams(model, data, tmp_path / "out", options()).warnings
+    assert any(f"1 of {len(PROMPTS)} examples have no response" in note for note in told)
+    record = measure_grams(model, write(data, lines), tmp_path / "bare", options())
+    assert not any("no response" in note for note in record.warnings)
 
 
 def test_what_the_base_can_do_is_kept_where_a_merge_would_lose_it(tmp_path):

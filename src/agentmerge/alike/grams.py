@@ -1,4 +1,4 @@
-"""Gram matrices of an agent's inputs under the base's names, one for each layer that has these inputs."""
+"""Gram matrices of an agent's or the base's inputs under the base's names, one for each layer that has these inputs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ SHARED = "shared"
 """In the files' metadata: JSON, the layers that have no matrix of their own, to the one whose inputs they share."""
 TOLERANCE = 1e-3
 """By how much of the geometric mean of their diagonal two mirrored elements may differ: products in float32 may."""
+UNDERFLOW = 1e-6
+"""Of the largest element of the diagonal: what an element may be whose inputs are too small for their squares to be."""
 ROWS = 512
 """Rows that are looked at together."""
 
 
 def grams_alike(family: Family, grams: Source) -> Source:
-    """An agent's Gram matrices as the base's layers ask for them.
+    """Gram matrices of an agent or the base as the base's layers ask for them.
 
     A layer that shares its inputs with another one gets that one's matrix, and names differ by the prefixes that
     trainers put before them, as an agent's own may. What fits no tensor of the base keeps its name.
@@ -52,19 +54,26 @@ def grams_alike(family: Family, grams: Source) -> Source:
 def no_gram(values: Array) -> str | None:
     """What keeps [..., n, n] from being X^T X as far as a look at every element tells, in words; None for nothing.
 
-    Its elements are finite, its diagonal is not negative, and mirrored elements are nearly the same.
+    Its elements are finite, its diagonal is not negative and adds up to a number, mirrored elements are nearly the
+    same, and none is larger than the two of the diagonal let the product of two inputs be.
     """
     for matrix in values.reshape(-1, *values.shape[-2:]):
         with np.errstate(all="ignore"):
             size = np.sqrt(np.diagonal(matrix).astype(np.float64))
+            least = UNDERFLOW * size.max(initial=0.0) ** 2
             for low in range(0, len(matrix), ROWS):
                 rows, mirrored = matrix[low : low + ROWS], matrix[:, low : low + ROWS].T
                 if not np.isfinite(rows).all():
                     return "NaN or inf"
                 if not (size[low : low + ROWS] >= 0).all():
                     return "a negative number on the diagonal"
-                if (abs(rows - mirrored) > TOLERANCE * size[low : low + ROWS, None] * size).any():
+                most = size[low : low + ROWS, None] * size
+                if (abs(rows - mirrored) > TOLERANCE * most).any():
                     return "not symmetric"
+                if (abs(rows) > (1 + TOLERANCE) * most + least).any():
+                    return "an element larger than its diagonal lets it be"
+            if not np.isfinite(size @ size):
+                return "numbers too large to be added up"
     return None
 
 

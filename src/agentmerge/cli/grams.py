@@ -48,12 +48,15 @@ def grams(
 def summary(record: GramRecord, out: Path) -> str:
     """What was measured, and where it goes."""
     layers = sum(1 + len(gram.shared) for gram in record.grams)
+    wrote = f"Wrote {out}: {len(record.grams)} Gram matrices for {layers} layers, from {record.data.examples}"
+    agent = (
+        f"  agents: {{code: {{source: {record.model.source}, grams: {out}}}}}       of an agent, for esm and regmean"
+    )
     return "\n".join(
         [
-            f"Wrote {out}: {len(record.grams)} Gram matrices for {layers} layers, from {record.data.examples} examples "
-            f"with {record.tokens:,} tokens.",
+            f"{wrote} {'examples' if record.data.response_tokens else 'prompts'} with {record.tokens:,} tokens.",
             "Next, in a recipe:",
-            f"  agents: {{code: {{source: {record.model.source}, grams: {out}}}}}",
-            f"or, of what the base must keep:  keep: {out}",
+            f"  keep: {out}       of the base, for wudi_auto, wudi and regmean",
+            *([agent] if record.data.response_tokens else []),
         ]
     )

@@ -57,8 +57,7 @@ def plan_of(recipe: Recipe, family: Family, beside: Mapping[Beside, Mapping[str,
             f"{', '.join(sorted(MERGEABLE))} tensor that holds an element",
             todo="Check base and rules.",
         )
-    notes = (*_unused(rules), *_notes(family, decisions))
-    notes = (*notes, *_unkept(beside, jobs))
+    notes = (*_unused(rules), *_notes(family, beside, decisions), *_unkept(beside, jobs))
     plan = Plan(recipe, family, beside, jobs, tuple(map(_comparison, family.ties)), layout, notes)
     return replace(plan, notes=(*notes, *idle_notes(plan)))
 
@@ -233,14 +232,16 @@ def _unused(rules: Rules) -> Iterator[Note]:
 
 
 def _unkept(beside: Mapping[Beside, Mapping[str, Source]], jobs: Sequence[Job]) -> Iterator[Note]:
-    """Layers of which it was not measured what the base must keep.
+    """What was not measured of what the base must keep.
 
     Raises:
-        AlignmentError: all are.
+        AlignmentError: no layer that is merged was measured.
     """
     if "keep" not in beside:
         return
     source, asked = beside["keep"]["base"], [job for job in jobs if job.work.keep]
+    if not asked:
+        yield Note("keep: nothing is kept, as no linear layer is merged by a method that can", where=source.where)
     lacking = [job.name for job in asked if not job.keep]
     if lacking and len(lacking) == len(asked):
         raise AlignmentError(
@@ -253,10 +254,14 @@ def _unkept(beside: Mapping[Beside, Mapping[str, Source]], jobs: Sequence[Job]) 
         yield Note(f"{text}{', ...' if len(lacking) > 1 else ''}", where=source.where)
 
 
-def _notes(family: Family, decisions: Mapping[str, Decision]) -> list[Note]:
+def _notes(
+    family: Family, beside: Mapping[Beside, Mapping[str, Source]], decisions: Mapping[str, Decision]
+) -> list[Note]:
     """What the sources are told with."""
+    onto = [] if family.onto is None else [family.onto]
+    others = [source for by in beside.values() for source in by.values()]
     notes = list(family.notes)
-    for source in (family.base, *([family.onto] if family.onto is not None else []), *family.agents.values()):
+    for source in (family.base, *onto, *family.agents.values(), *others):
         notes += source.notes
     tied = family.tied
     if tied is not None and decisions[tied.head] != decisions[tied.embedding]:

@@ -17,7 +17,7 @@ class Finding(Frozen):
     severity: Severity
     """An error stops the merge; a warning is told and merged; a note is only to know."""
     where: str
-    """"base", "onto", "agent 'NAME'" or "recipe"."""
+    """"base", "onto", "keep", "agent 'NAME'" or "recipe"."""
     found: str
     expected: str = ""
     todo: str = ""

@@ -200,7 +200,7 @@ class Plan:
         return sha256("\n".join([*agents, *lines, *restored]).encode()).hexdigest()
 
     def identities(self) -> dict[str, Any]:
-        """What tells the sources from others, by "base", "onto" and agent names, as JSON data."""
+        """What tells the sources from others, by their roles' names, as JSON data."""
         found = {n: {**s.told, **self._beside[n]} for n, s in self._main.items()}
         extra = [source for by in self.beside.values() for source in by.values()]
         return found | {source.role.name: source.told for source in extra if source.role is not None}

@@ -205,7 +205,7 @@ class _Look:
         return family.noted(*(replace(note, where=note.where.filled(base.where)) for note in behind))
 
     def _beside(self, family: Family) -> dict[Beside, dict[str, Source]]:
-        """What the method reads beside every agent's weights, seen as the agent itself is."""
+        """What the method reads beside the weights of every agent, or of the base (`keep`), seen as they are."""
         found: dict[Beside, dict[str, Source]] = {}
         recipe = self._recipe
         for kind in recipe.method.reads:

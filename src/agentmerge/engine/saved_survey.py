@@ -74,6 +74,8 @@ def _readable(path: str) -> Iterator[None]:
 
 def _check_sources(plan: Plan, saved: ProbeRecord, path: str) -> None:
     now, then = ({n: s for n, s in all_.items() if n != "onto"} for all_ in (plan.identities(), saved.sources))
+    if ("keep" in now) != ("keep" in then):  # no answer that it changes is of the same question
+        now, then = ({n: s for n, s in all_.items() if n != "keep"} for all_ in (now, then))
     where = Where(path=path)
     roles = {source.role.name: source.role for source in plan.sources.values() if source.role is not None}
     if then.keys() != now.keys():

@@ -108,8 +108,9 @@ def _card_problems(folder: Path, record: MergeRecord) -> Iterator[Problem]:
 
 
 def _merged(record: MergeRecord) -> list[str]:
-    """The models on the hub that were merged: those whose commit is known."""
-    known = [source for source in record.sources.values() if "commit" in source]
+    """The models on the hub that were merged: those whose commit is known, and nothing that was read beside them."""
+    models = {"base", "onto", *record.recipe.get("agents", ())}
+    known = [source for name, source in record.sources.items() if name in models and "commit" in source]
     found = [hub_id(source["source"]) for source in known]
     return list(dict.fromkeys(model.name for model in found if model is not None))
 

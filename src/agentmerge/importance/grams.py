@@ -15,7 +15,7 @@ from agentmerge.errors import DataError, Note, SourceError, shortened
 from agentmerge.files.layout import INDEX, index_json, plan_layout
 from agentmerge.files.writer import Writer
 from agentmerge.importance.prepare import Options, measured
-from agentmerge.importance.record import GRAMS, GramFacts, GramRecord
+from agentmerge.importance.record import GRAM_FORMULAS, GRAMS, GramFacts, GramRecord
 from agentmerge.importance.run import SHARD_SIZE
 from agentmerge.importance.store import Progress, SumStore
 from agentmerge.methods.layers import LINEAR, is_matrix, matches
@@ -64,6 +64,7 @@ def measure_grams(
     """Write the Gram matrices of the inputs of a model's linear layers.
 
     G = (1/n) sum over n tokens of x x^T                  [in, in], x the input of the layer
+    G = mean of that over the examples                    `per` example
 
     Of an agent's on its own prompts and responses; of the base's on prompts of what it can do, answered or not. Layers
     that are given the same input (q, k and v; gate and up) share one matrix. A killed run resumes when it is started
@@ -183,6 +184,7 @@ class _Job:
             GramFacts(name=layer.weights[0], inputs=layer.size, shared=list(layer.weights[1:])) for layer in self.layers
         ]
         return GramRecord(
+            formula=GRAM_FORMULAS[self.options.per],
             model=self.work.model,
             data=self.work.data,
             settings=self.work.settings,
@@ -196,7 +198,11 @@ class _Job:
         )
 
     def _notes(self) -> list[Note]:
-        tokens, notes = self.work.corpus.tokens, self.work.notes
+        tokens, notes, examples = self.work.corpus.tokens, self.work.notes, self.work.corpus.examples
+        bare = sum(not example.response for example in examples)
+        if 0 < bare < len(examples):
+            found = f"{bare:,} of {len(examples):,} examples have no response: of these the prompt alone was measured"
+            notes.append(Note(found, "Give an agent's answers with its prompts."))
         singular = [layer.weights[0] for layer in self.layers if tokens < layer.size]
         if singular:
             found = (

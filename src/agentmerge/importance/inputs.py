@@ -57,12 +57,12 @@ class Inputs:
             device: "cpu" or "cuda".
             dtype: a key of DTYPES: of weights and activations.
             stored: "float64" or "float32": of the products and their sums.
-            per: "token" or "example": what counts 1 in a sum.
+            per: "token" or "example": what counts 1 in a sum; each token of an example as its share of that.
 
         Raises:
             SourceError: transformers can't load it as a causal language model, or the files lack a weight.
         """
-        self._device, self._dtype, self._per = device, DTYPES[stored], per
+        self._device, self._dtype, self._per, self._share = device, DTYPES[stored], per, 1.0
         self._model = load_model(folder, DTYPES[dtype]).to(device).requires_grad_(False)
         self._sums: dict[str, Any] = {}
         self._total = torch.zeros((), dtype=torch.float64, device=device)
@@ -117,6 +117,7 @@ class Inputs:
             hooks[modules[layer.modules[0]]] = self._adder(self._sums[layer.weights[0]], latest)
             hooks |= {modules[name]: latest.compare for name in layer.modules[1:]}
         self._total.zero_()
+        self._share = 1 / example.tokens if self._per == "example" else 1.0
         try:
             self._with_hooks(hooks, example)
         except torch.cuda.OutOfMemoryError as error:
@@ -144,7 +145,7 @@ class Inputs:
         def add(_: Any, given: Any) -> None:
             latest.given = weakref.ref(given[0])
             rows = given[0].reshape(-1, len(total)).to(self._dtype)
-            total.addmm_(rows.T, rows, alpha=1 / len(rows) if self._per == "example" else 1)
+            total.addmm_(rows.T, rows, alpha=self._share)
             self._total += rows.square().sum()
 
         return add

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RECORD, GRAMS = "importance.json", "grams.json"
+GRAM_FORMULAS = {
+    "token": "G = (1/n) sum over n tokens of x x^T, x the input of the layer, prompt and response alike",
+    "example": "G = mean over examples of (1/n) sum over their n tokens of x x^T, x the input of the layer",
+}
+"""By what counts the same."""
 FORMULA = "F = (1/n) sum over n examples of (d/d theta of the sum over response tokens of log p(token | prefix))^2"
 
 
@@ -72,18 +77,18 @@ class GramFacts(Frozen):
 
 
 class GramRecord(Record):
-    """The Gram matrices of one agent."""
+    """The Gram matrices of one model."""
 
-    formula: str = "G = (1/n) sum over n tokens of x x^T, x the input of the layer, prompt and response alike"
+    formula: str = GRAM_FORMULAS["token"]
     model: ModelFacts
     data: DataFacts
     settings: Settings
     stored: str
     """float64 or float32: of the products, of their sums and of the files."""
     per: str = "token"
-    """What counts the same: token as in the formula, or example: the mean of G over the examples."""
+    """What counts the same: token, or example."""
     tokens: int
-    """n of the formula."""
+    """Of all examples; n of the formula where every token counts the same."""
     grams: list[GramFacts]
     left_out: list[str]
     """Weights that the globs of linear layers fit, but that no layer of the model takes its inputs by."""

@@ -31,21 +31,23 @@ def gram_shape(tensor: TensorSpec, *, turned: bool) -> tuple[int, ...]:
 def keeps(keep: float | None, context: Context, name: str) -> float | None:
     """The setting `keep` of a method in a recipe: `SHARE` where that says what must be kept and the setting does not.
 
+    It is None where the recipe says nothing. 0 is a number like others, so that a sweep or a rule may have it.
+
     Raises:
         RecipeError: there is nothing to keep.
     """
     if keep and not context.keep:
         raise RecipeError(
             f"{context.where}.keep: {keep:g}, but the recipe does not say what '{name}' must keep",
-            todo="Give the recipe `keep`, Gram matrices that `agentmerge grams` makes of the base.",
+            todo="Give the recipe `keep`, Gram matrices that `agentmerge grams` makes of the base, or leave this out.",
             where=Where(path="keep"),
         )
-    return SHARE if keep is None and context.keep else keep
+    return (SHARE if keep is None else keep) if context.keep else None
 
 
 def with_keep(work: Work, keep: float | None, shape: tuple[int, ...]) -> Work:
-    """Work that needs the base's Gram matrix where anything is kept."""
-    return replace(work, reach="tensor", keep=shape) if keep else work
+    """Work that is given the base's Gram matrix where the recipe says what to keep."""
+    return work if keep is None else replace(work, reach="tensor", keep=shape)
 
 
 def kept_gram(vectors: Vectors) -> Any:

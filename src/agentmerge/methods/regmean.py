@@ -73,8 +73,8 @@ class RegMean(WholeMatrices):
 
     @property
     def reads(self) -> tuple[Beside, ...]:
-        """The agents' Gram matrices, and the base's where it counts."""
-        return ("grams", "keep") if self.keep else ("grams",)
+        """The agents' Gram matrices, and the base's where the recipe has them."""
+        return ("grams",) if self.keep is None else ("grams", "keep")
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """See WholeMatrices; with the Gram matrices."""

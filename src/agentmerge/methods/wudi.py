@@ -100,8 +100,8 @@ class Wudi(WholeMatrices):
 
     @property
     def reads(self) -> tuple[Beside, ...]:
-        """The base's Gram matrices where they count."""
-        return ("keep",) if self.keep else ()
+        """The base's Gram matrices where the recipe has them."""
+        return () if self.keep is None else ("keep",)
 
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
         """What scales it; before Adam's hours the overlap counts, so that what is wrong is told first."""
@@ -170,7 +170,7 @@ class Wudi(WholeMatrices):
             return None
         wide = arrays.put(gram, "float64")
         trace = interference.trace(wide)
-        return wide * (self.keep / (trace + (trace == 0)))
+        return wide / (trace + (trace == 0)) * self.keep
 
     @property
     def batched(self) -> bool:

@@ -1,0 +1,308 @@
+"""What a recipe's `keep` does to a merge, what is refused of it, and where it must not get lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from agentmerge import merge, probe, sweep
+from agentmerge.engine.preflight import check, planned
+from agentmerge.errors import AlignmentError, DataError, OutputError, RecipeError, SourceError, SurveyError
+from agentmerge.files.save import save
+from agentmerge.recipe import Recipe
+from agentmerge.record import MergeRecord
+from agentmerge.testing import Sources, make_agents, random_base, random_gram, read_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from agentmerge.tensors import Array
+
+pytestmark = pytest.mark.usefixtures("unsynced")
+WUDI = {"name": "wudi", "solver": "exact"}
+EXPERTS = "model.layers.0.mlp.experts.gate_up_proj.weight"
+
+
+def linear(sources: Sources) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in read_checkpoint(sources.base).items() if name.endswith("proj.weight")}
+
+
+def measure(sources: Sources, out: Path, names: Sequence[str] | None = None, seed: int = 3) -> Path:
+    rng, shapes = np.random.default_rng(seed), linear(sources)
+    save(out, {name: random_gram(rng, (shapes[name][-1],) * 2) for name in names or sorted(shapes)})
+    return out
+
+
+def recipe(sources: Sources, keep: Path | None, method: Any = "wudi_auto", **sections: Any) -> dict[str, Any]:
+    found: dict[str, Any] = sources.recipe(method, **{"output": {"dtype": "float32"}, **sections})
+    return found if keep is None else {**found, "keep": str(keep)}
+
+
+def moved(sources: Sources, out: Path) -> dict[str, Array]:
+    """Merged - base, float64."""
+    found, base = read_checkpoint(out), read_checkpoint(sources.base)
+    return {name: np.float64(found[name]) - np.float64(base[name]) for name in base}
+
+
+def direct(sources: Sources, name: str, gram: Array, keep: float) -> Array:
+    """M of wudi's exact solution with `keep`, by LU from the numbers of the files, float64."""
+    base = np.float64(read_checkpoint(sources.base)[name])
+    taus = [np.float64(read_checkpoint(path)[name]) - base for path in sources.agents.values()]
+    parts = [tau.T @ tau / (tau**2).sum() for tau in taus]
+    pull = 0.01 * len(taus) / base.shape[1] * np.eye(base.shape[1])
+    right = sum(tau @ part for tau, part in zip(taus, parts, strict=True)) + sum(taus) @ pull
+    return np.linalg.solve(sum(parts) + keep * gram / np.trace(gram) + pull, right.T).T
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
+def test_the_numbers_are_those_of_the_formula_whatever_dtype_the_base_has(tmp_path: Path, dtype: str) -> None:
+    names = {"model.layers.0.self_attn.q_proj.weight": (24, 31), "model.layers.0.mlp.down_proj.weight": (9, 40)}
+    sources = make_agents(tmp_path / "in", base=random_base(0, names, dict.fromkeys(names, dtype)))
+    keep = measure(sources, tmp_path / "keep")
+    merge(recipe(sources, keep, {**WUDI, "keep": 0.7}), tmp_path / "out")
+    found, grams = moved(sources, tmp_path / "out"), read_checkpoint(keep)
+    for name in names:
+        expected = direct(sources, name, grams[name], 0.7)
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-7 + 1e-5 * np.abs(expected).max())
+
+
+def test_a_recipe_that_says_what_to_keep_is_merged_with_it(tiny: Sources, tmp_path: Path) -> None:
+    keep = measure(tiny, tmp_path / "keep")
+    with planned(Recipe.parse(recipe(tiny, keep))) as plan:
+        assert "keep" in plan.identities()
+        assert {job.name for job in plan.jobs if job.keep} == set(linear(tiny))
+    record = merge(recipe(tiny, keep, WUDI), tmp_path / "out")
+    assert record.recipe["method"]["keep"] == 0.1
+    merge(recipe(tiny, None, WUDI), tmp_path / "plain")
+    found, plain = moved(tiny, tmp_path / "out"), moved(tiny, tmp_path / "plain")
+    grams = read_checkpoint(keep)
+    for name in linear(tiny):
+        spent = [float(np.trace(update @ grams[name] @ update.T)) for update in (found[name], plain[name])]
+        assert spent[0] < spent[1], name
+    norms = [name for name in found if name not in linear(tiny)]
+    assert all(np.array_equal(found[name], plain[name]) for name in norms)
+
+
+def test_a_merge_is_done_again_from_its_record(tiny: Sources, tmp_path: Path) -> None:
+    record = merge(recipe(tiny, measure(tiny, tmp_path / "keep"), {**WUDI, "keep": 0.4}), tmp_path / "out")
+    assert record.sources["keep"]["source"] == str(tmp_path / "keep")
+    assert "0.4" in (tmp_path / "out" / "README.md").read_text()
+    merge(MergeRecord.load(tmp_path / "out").recipe, tmp_path / "again")
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "again")]
+    assert files[0] == files[1]
+
+
+def test_a_rule_can_keep_less_and_0_is_as_without(tiny: Sources, tmp_path: Path) -> None:
+    keep = measure(tiny, tmp_path / "keep")
+    rules = [{"tensors": "*q_proj*", "keep": 0}]
+    merge(recipe(tiny, keep, WUDI, rules=rules), tmp_path / "out")
+    merge(recipe(tiny, None, WUDI), tmp_path / "plain")
+    merge(recipe(tiny, keep, WUDI), tmp_path / "kept")
+    found, plain, kept = (read_checkpoint(tmp_path / name) for name in ("out", "plain", "kept"))
+    for name in linear(tiny):
+        expected, other = (plain, kept) if "q_proj" in name else (kept, plain)
+        assert np.array_equal(found[name], expected[name]), name
+        assert not np.array_equal(found[name], other[name]), name
+
+
+@pytest.mark.parametrize("method", ["wudi_auto", WUDI])
+def test_a_sweep_begins_at_0_which_is_as_without(method: Any, tiny: Sources, tmp_path: Path) -> None:
+    keep = measure(tiny, tmp_path / "keep")
+    sweep(recipe(tiny, keep, method), "keep", [0, 0.3], tmp_path / "sweep")
+    merge(recipe(tiny, None, method), tmp_path / "plain")
+    settings = {"name": method} if isinstance(method, str) else method
+    merge(recipe(tiny, keep, {**settings, "keep": 0.3}), tmp_path / "kept")
+    for swept, alone in (("keep=0", "plain"), ("keep=0.3", "kept")):
+        found, expected = (read_checkpoint(path) for path in (tmp_path / "sweep" / swept, tmp_path / alone))
+        assert all(np.array_equal(found[name], expected[name]) for name in expected), swept
+
+
+def test_0_in_a_recipe_without_asks_for_nothing(tiny: Sources, tmp_path: Path) -> None:
+    assert Recipe.parse(recipe(tiny, None, {**WUDI, "keep": 0})).method.reads == ()
+
+
+def test_put_onto_another_checkpoint_it_is_the_same_change(tiny: Sources, tmp_path: Path) -> None:
+    keep, ground = measure(tiny, tmp_path / "keep"), {n: 3 * a for n, a in read_checkpoint(tiny.base).items()}
+    save(tmp_path / "onto", ground)
+    (tmp_path / "onto" / "config.json").write_bytes((tiny.base / "config.json").read_bytes())
+    merge(recipe(tiny, keep, WUDI), tmp_path / "out")
+    merge({**recipe(tiny, keep, WUDI), "onto": str(tmp_path / "onto")}, tmp_path / "put")
+    change, put = moved(tiny, tmp_path / "out"), read_checkpoint(tmp_path / "put")
+    for name in linear(tiny):
+        np.testing.assert_allclose(put[name] - np.float64(ground[name]), change[name], rtol=0, atol=1e-7)
+
+
+# wrapped
+
+
+def test_dare_that_drops_nothing_is_what_it_wraps(tiny: Sources, tmp_path: Path) -> None:
+    keep, inner = measure(tiny, tmp_path / "keep"), {**WUDI, "keep": 3.0}
+    merge(recipe(tiny, keep, {"name": "dare", "density": 1.0, "then": inner}), tmp_path / "dare")
+    merge(recipe(tiny, keep, inner), tmp_path / "plain")
+    found, expected = read_checkpoint(tmp_path / "dare"), read_checkpoint(tmp_path / "plain")
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+def test_calibrate_scales_the_kept_merge_of_each_matrix(tiny: Sources, tmp_path: Path) -> None:
+    keep, inner = measure(tiny, tmp_path / "keep"), {**WUDI, "keep": 3.0}
+    merge(recipe(tiny, keep, {"name": "calibrate", "per": "matrix", "then": inner}), tmp_path / "out")
+    found, grams = moved(tiny, tmp_path / "out"), read_checkpoint(keep)
+    for name in linear(tiny):
+        update = direct(tiny, name, grams[name], 3.0)
+        scale = (found[name] * update).sum() / (update**2).sum()
+        np.testing.assert_allclose(found[name], scale * update, rtol=0, atol=1e-4 * np.abs(found[name]).max())
+
+
+def test_svc_scales_the_directions_of_the_kept_merge(tiny: Sources, tmp_path: Path) -> None:
+    keep = measure(tiny, tmp_path / "keep")
+    merge(recipe(tiny, keep, {"name": "svc", "then": {**WUDI, "keep": 3.0}}), tmp_path / "out")
+    found, base, grams = moved(tiny, tmp_path / "out"), read_checkpoint(tiny.base), read_checkpoint(keep)
+    for name in linear(tiny):
+        left, values, right = np.linalg.svd(direct(tiny, name, grams[name], 3.0), full_matrices=False)
+        total = np.zeros_like(values)
+        for path in tiny.agents.values():
+            along = left.T @ (np.float64(read_checkpoint(path)[name]) - np.float64(base[name]))
+            total += np.clip(values * (along * right).sum(1) / np.clip((along**2).sum(1), 1e-12, None), 1.0, None)
+        expected = (left * (len(tiny.agents) / total * values)) @ right
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-3 * np.abs(expected).max())
+
+
+# layers of which something or nothing was measured
+
+
+def test_a_layer_without_is_merged_without_and_told(tiny: Sources, tmp_path: Path) -> None:
+    one, *rest = sorted(linear(tiny))
+    keep = measure(tiny, tmp_path / "keep", rest)
+    record = merge(recipe(tiny, keep, WUDI), tmp_path / "out")
+    (told,) = [note for note in record.warnings if "keep" in note]
+    assert f"nothing was measured of 1 layers, which are merged without it: {one}" in told
+    merge(recipe(tiny, None, WUDI), tmp_path / "plain")
+    assert np.array_equal(read_checkpoint(tmp_path / "out")[one], read_checkpoint(tmp_path / "plain")[one])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_experts_in_one_tensor_have_a_matrix_each_or_none(tmp_path: Path, *, turned: bool) -> None:
+    query = "model.layers.0.self_attn.q_proj.weight"
+    sources = make_agents(tmp_path / "in", base=random_base(0, {EXPERTS: (2, 12, 20), query: (6, 8)}))
+    side, rng = 12 if turned else 20, np.random.default_rng(1)
+    grams = {EXPERTS: random_gram(rng, (2, side, side)), query: random_gram(rng, (8, 8))}
+    save(tmp_path / "all", grams)
+    save(tmp_path / "some", {query: grams[query]})
+    method = {**WUDI, "keep": 2.0, **({"transposed": [EXPERTS]} if turned else {})}
+    merge(recipe(sources, tmp_path / "all", method), tmp_path / "kept")
+    told = merge(recipe(sources, tmp_path / "some", method), tmp_path / "out").warnings
+    assert any(f"nothing was measured of 1 layers, which are merged without it: {EXPERTS}" in note for note in told)
+    merge(recipe(sources, None, {**method, "keep": None}), tmp_path / "plain")
+    kept, found, plain = (moved(sources, tmp_path / name)[EXPERTS] for name in ("kept", "out", "plain"))
+    assert np.array_equal(found, plain)
+    for expert, gram in enumerate(grams[EXPERTS]):
+        spent = []
+        for update in (kept[expert], plain[expert]):
+            inputs_last = update.T if turned else update
+            spent.append(float(np.trace(inputs_last @ gram @ inputs_last.T)))
+        assert spent[0] < 0.9 * spent[1]
+
+
+@pytest.mark.parametrize(
+    "sections", [{"method": {**WUDI, "linear": ["nothing*"]}}, {"rules": [{"tensors": "*proj*", "take": "base"}]}]
+)
+def test_where_nothing_can_be_kept_that_is_told(sections: dict[str, Any], tiny: Sources, tmp_path: Path) -> None:
+    record = merge({**recipe(tiny, measure(tiny, tmp_path / "keep")), **sections}, tmp_path / "out")
+    assert any("keep: nothing is kept, as no linear layer is merged" in note for note in record.warnings)
+
+
+# what is refused
+
+
+def test_what_is_wrong_is_told_before_anything_is_merged(tiny: Sources, tmp_path: Path) -> None:
+    keep = measure(tiny, tmp_path / "keep")
+    with pytest.raises(RecipeError, match=r"keep: method 'ram' has no use for it.*Use wudi_auto"):
+        Recipe.parse(recipe(tiny, keep, "ram"))
+    with pytest.raises(RecipeError, match=r"method\.keep: 2, but the recipe does not say .*or leave this out"):
+        Recipe.parse(recipe(tiny, None, {"name": "wudi", "keep": 2}))
+    name = sorted(linear(tiny))[0]
+    save(tmp_path / "other", {name: np.eye(3)})
+    with pytest.raises(AlignmentError, match=rf"{name}: keep \(.*has shape \[3, 3\].*Make it again from the base"):
+        merge(recipe(tiny, tmp_path / "other"), tmp_path / "out")
+    save(tmp_path / "none", {"another.weight": np.eye(3)})
+    with pytest.raises(AlignmentError, match=r"keep \(.*no Gram matrix of any layer that is merged.*`agentmerge grams"):
+        merge(recipe(tiny, tmp_path / "none"), tmp_path / "out")
+    for source in (tiny.base, tiny.agents["tool"]):
+        with pytest.raises(AlignmentError, match=r"keep \(.*of BF16 numbers, expected shape .* of F64 or F32"):
+            merge(recipe(tiny, source), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_agent_has_its_name_in_a_record(tiny: Sources, tmp_path: Path) -> None:
+    given = recipe(tiny, measure(tiny, tmp_path / "keep"))
+    given["agents"]["keep"] = given["agents"].pop("code")
+    with pytest.raises(RecipeError, match=r"agents\.keep: 'keep' is the keep's own name\. Give this agent another"):
+        Recipe.parse(given)
+
+
+def filled(number: float) -> Callable[[int], Array]:
+    return lambda side: np.full((side, side), number)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (filled(np.nan), "NaN or inf"),
+        (filled(-1.0), "a negative number on the diagonal"),
+        (lambda side: np.tri(side), "not symmetric"),
+        (lambda side: 1 - np.eye(side), "an element larger than its diagonal lets it be"),
+        (lambda side: 1.5 - np.eye(side), "an element larger than its diagonal lets it be"),
+        (lambda side: 1e308 * np.eye(side), "numbers too large to be added up"),
+    ],
+)
+def test_what_is_no_gram_matrix_ends_the_merge(made: Any, told: str, tiny: Sources, tmp_path: Path) -> None:
+    save(tmp_path / "bad", {name: made(shape[-1]) for name, shape in linear(tiny).items()})
+    with pytest.raises(DataError, match=rf"keep \(.*: {told}"):
+        merge(recipe(tiny, tmp_path / "bad"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_however_small_its_numbers_are_only_their_ratios_count(tiny: Sources, tmp_path: Path) -> None:
+    for name, number in (("one", 1.0), ("small", 2.0**-1000)):
+        save(tmp_path / name, {layer: number * np.eye(shape[-1]) for layer, shape in linear(tiny).items()})
+        merge(recipe(tiny, tmp_path / name, WUDI), tmp_path / f"out-{name}")
+    found, expected = (read_checkpoint(tmp_path / f"out-{name}") for name in ("small", "one"))
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_file_that_was_cut_is_told_with_its_role(tiny: Sources, tmp_path: Path) -> None:
+    file = measure(tiny, tmp_path / "keep") / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(SourceError, match=r"keep: .*model\.safetensors"):
+        merge(recipe(tiny, tmp_path / "keep"), tmp_path / "out")
+    (finding,) = check(Recipe.parse(recipe(tiny, tmp_path / "keep"))).findings
+    assert (finding.severity, finding.where) == ("error", "keep")
+    assert not (tmp_path / "out").exists()
+
+
+def test_it_is_never_overwritten(tiny: Sources, tmp_path: Path) -> None:
+    keep = measure(tiny, tmp_path / "keep")
+    for out in (keep, keep / "inside", tmp_path):
+        with pytest.raises(OutputError, match=r"what the base must keep|source of"):
+            merge(recipe(tiny, keep), out, overwrite=True)
+    assert [path.name for path in keep.iterdir()] == ["model.safetensors"]
+
+
+# saved surveys
+
+
+def test_a_survey_serves_with_and_without_but_not_with_another(tiny: Sources, tmp_path: Path) -> None:
+    keep, other = measure(tiny, tmp_path / "keep"), measure(tiny, tmp_path / "other", seed=4)
+    for name, given in (("with", keep), ("without", None)):
+        probe(recipe(tiny, given)).save(tmp_path / f"{name}.json")
+    for given in (keep, None):
+        expected = merge(recipe(tiny, given), tmp_path / f"{given is None}")
+        for name in ("with", "without"):
+            run = {"survey": str(tmp_path / f"{name}.json")}
+            found = merge(recipe(tiny, given, run=run), tmp_path / f"{given is None}-{name}")
+            assert found.learned == expected.learned
+    with pytest.raises(SurveyError, match="'keep' was"):
+        merge(recipe(tiny, other, run={"survey": str(tmp_path / "with.json")}), tmp_path / "out")
