@@ -164,7 +164,7 @@ class Wudi(WholeMatrices):
         )
 
     def _kept(self, vectors: Vectors, arrays: Arrays) -> Any:
-        """Keep * G / trace(G), float64 [..., in, in], 0 where the base gets no input; None where nothing was measured."""
+        """Keep * G / trace(G), float64 [..., in, in], 0 where the base has no input; None of what was not measured."""
         gram = kept_gram(vectors) if self.keep else None
         if gram is None:
             return None
