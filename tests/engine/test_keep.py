@@ -86,6 +86,23 @@ def test_a_recipe_that_says_what_to_keep_is_merged_with_it(tiny: Sources, tmp_pa
     assert all(np.array_equal(found[name], plain[name]) for name in norms)
 
 
+def test_regmean_counts_the_base_by_the_same_tenth(tiny: Sources, tmp_path: Path) -> None:
+    keep, given = measure(tiny, tmp_path / "keep"), recipe(tiny, tmp_path / "keep", {"name": "regmean", "scaling": 1.0})
+    for seed, name in enumerate(tiny.agents, 10):
+        grams = measure(tiny, tmp_path / f"grams-{name}", seed=seed)
+        given["agents"][name] = {"source": str(tiny.agents[name]), "grams": str(grams)}
+    assert merge(given, tmp_path / "out").recipe["method"]["keep"] == 0.1
+    found, base = moved(tiny, tmp_path / "out"), read_checkpoint(tiny.base)
+    for name in linear(tiny):
+        right, system = np.zeros(base[name].shape), 0.1 * read_checkpoint(keep)[name]
+        for agent, path in tiny.agents.items():
+            gram = read_checkpoint(tmp_path / f"grams-{agent}")[name]
+            right += (np.float64(read_checkpoint(path)[name]) - np.float64(base[name])) @ gram
+            system = system + gram
+        expected = np.linalg.solve(system, right.T).T
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
 def test_a_merge_is_done_again_from_its_record(tiny: Sources, tmp_path: Path) -> None:
     record = merge(recipe(tiny, measure(tiny, tmp_path / "keep"), {**WUDI, "keep": 0.4}), tmp_path / "out")
     assert record.sources["keep"]["source"] == str(tmp_path / "keep")

@@ -164,13 +164,15 @@ class Wudi(WholeMatrices):
         )
 
     def _kept(self, vectors: Vectors, arrays: Arrays) -> Any:
-        """Keep * G / trace(G), float64 [..., in, in]; None where nothing was measured or the base gets no input."""
+        """Keep * G / trace(G), float64 [..., in, in], 0 where the base has no input; None of what was not measured."""
         gram = kept_gram(vectors) if self.keep else None
         if gram is None:
             return None
         wide = arrays.put(gram, "float64")
         trace = interference.trace(wide)
-        return wide / (trace + (trace == 0)) * self.keep
+        share = wide / (trace + (trace == 0))
+        share *= self.keep
+        return share
 
     @property
     def batched(self) -> bool:
