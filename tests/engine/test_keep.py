@@ -1,4 +1,4 @@
-"""What a recipe's `keep` does to a merge, what is refused of it, and where it must not get lost."""
+"""What a recipe's `keep` does to a merge, and where it must not get lost."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from agentmerge import merge, probe, sweep
-from agentmerge.engine.preflight import check, planned
-from agentmerge.errors import AlignmentError, DataError, OutputError, RecipeError, SourceError, SurveyError
+from agentmerge import merge, sweep
+from agentmerge.deltas.pack import pack
+from agentmerge.engine.preflight import planned
 from agentmerge.files.save import save
 from agentmerge.recipe import Recipe
 from agentmerge.record import MergeRecord
-from agentmerge.testing import Sources, make_agents, random_base, random_gram, read_checkpoint
+from agentmerge.testing import Sources, make_agents, random_base, random_gram, read_checkpoint, write_checkpoint
+from tests.sources.adapters import lora, matrices, put_adapter, summed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from agentmerge.tensors import Array
@@ -152,6 +153,23 @@ def test_put_onto_another_checkpoint_it_is_the_same_change(tiny: Sources, tmp_pa
         np.testing.assert_allclose(put[name] - np.float64(ground[name]), change[name], rtol=0, atol=1e-7)
 
 
+def test_adapters_and_packed_deltas_are_merged_as_the_checkpoints_that_they_make(tiny: Sources, tmp_path: Path) -> None:
+    keep, base = measure(tiny, tmp_path / "keep"), read_checkpoint(tiny.base)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    (rows, columns), module = base[name].shape, name.removesuffix(".weight")
+    a, b = matrices(1, rows, columns, 4)
+    whole = {**base, name: summed(base[name], a, b, 2.0).astype(np.float32).astype(base[name].dtype)}
+    write_checkpoint(tmp_path / "whole", whole)
+    put_adapter(tmp_path / "adapter", lora(module, a, b))
+    pack(tiny.base, tiny.agents["tool"], tmp_path / "tool.safetensors")
+    made = {"adapter": str(tmp_path / "whole"), "tool": str(tiny.agents["tool"])}
+    packed = {"adapter": str(tmp_path / "adapter"), "tool": str(tmp_path / "tool.safetensors")}
+    for out, agents in (("made", made), ("packed", packed)):
+        merge({**recipe(tiny, keep), "agents": agents}, tmp_path / out)
+    found, expected = read_checkpoint(tmp_path / "packed"), read_checkpoint(tmp_path / "made")
+    assert all(np.array_equal(found[tensor], expected[tensor]) for tensor in expected)
+
+
 # wrapped
 
 
@@ -229,97 +247,3 @@ def test_experts_in_one_tensor_have_a_matrix_each_or_none(tmp_path: Path, *, tur
 def test_where_nothing_can_be_kept_that_is_told(sections: dict[str, Any], tiny: Sources, tmp_path: Path) -> None:
     record = merge({**recipe(tiny, measure(tiny, tmp_path / "keep")), **sections}, tmp_path / "out")
     assert any("keep: nothing is kept, as no linear layer is merged" in note for note in record.warnings)
-
-
-# what is refused
-
-
-def test_what_is_wrong_is_told_before_anything_is_merged(tiny: Sources, tmp_path: Path) -> None:
-    keep = measure(tiny, tmp_path / "keep")
-    with pytest.raises(RecipeError, match=r"keep: method 'ram' has no use for it.*Use wudi_auto"):
-        Recipe.parse(recipe(tiny, keep, "ram"))
-    with pytest.raises(RecipeError, match=r"method\.keep: 2, but the recipe does not say .*or leave this out"):
-        Recipe.parse(recipe(tiny, None, {"name": "wudi", "keep": 2}))
-    name = sorted(linear(tiny))[0]
-    save(tmp_path / "other", {name: np.eye(3)})
-    with pytest.raises(AlignmentError, match=rf"{name}: keep \(.*has shape \[3, 3\].*Make it again from the base"):
-        merge(recipe(tiny, tmp_path / "other"), tmp_path / "out")
-    save(tmp_path / "none", {"another.weight": np.eye(3)})
-    with pytest.raises(AlignmentError, match=r"keep \(.*no Gram matrix of any layer that is merged.*`agentmerge grams"):
-        merge(recipe(tiny, tmp_path / "none"), tmp_path / "out")
-    for source in (tiny.base, tiny.agents["tool"]):
-        with pytest.raises(AlignmentError, match=r"keep \(.*of BF16 numbers, expected shape .* of F64 or F32"):
-            merge(recipe(tiny, source), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_no_agent_has_its_name_in_a_record(tiny: Sources, tmp_path: Path) -> None:
-    given = recipe(tiny, measure(tiny, tmp_path / "keep"))
-    given["agents"]["keep"] = given["agents"].pop("code")
-    with pytest.raises(RecipeError, match=r"agents\.keep: 'keep' is the keep's own name\. Give this agent another"):
-        Recipe.parse(given)
-
-
-def filled(number: float) -> Callable[[int], Array]:
-    return lambda side: np.full((side, side), number)
-
-
-@pytest.mark.parametrize(
-    ("made", "told"),
-    [
-        (filled(np.nan), "NaN or inf"),
-        (filled(-1.0), "a negative number on the diagonal"),
-        (lambda side: np.tri(side), "not symmetric"),
-        (lambda side: 1 - np.eye(side), "an element larger than its diagonal lets it be"),
-        (lambda side: 1.5 - np.eye(side), "an element larger than its diagonal lets it be"),
-        (lambda side: 1e308 * np.eye(side), "numbers too large to be added up"),
-    ],
-)
-def test_what_is_no_gram_matrix_ends_the_merge(made: Any, told: str, tiny: Sources, tmp_path: Path) -> None:
-    save(tmp_path / "bad", {name: made(shape[-1]) for name, shape in linear(tiny).items()})
-    with pytest.raises(DataError, match=rf"keep \(.*: {told}"):
-        merge(recipe(tiny, tmp_path / "bad"), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_however_small_its_numbers_are_only_their_ratios_count(tiny: Sources, tmp_path: Path) -> None:
-    for name, number in (("one", 1.0), ("small", 2.0**-1000)):
-        save(tmp_path / name, {layer: number * np.eye(shape[-1]) for layer, shape in linear(tiny).items()})
-        merge(recipe(tiny, tmp_path / name, WUDI), tmp_path / f"out-{name}")
-    found, expected = (read_checkpoint(tmp_path / f"out-{name}") for name in ("small", "one"))
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
-
-
-def test_a_file_that_was_cut_is_told_with_its_role(tiny: Sources, tmp_path: Path) -> None:
-    file = measure(tiny, tmp_path / "keep") / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(SourceError, match=r"keep: .*model\.safetensors"):
-        merge(recipe(tiny, tmp_path / "keep"), tmp_path / "out")
-    (finding,) = check(Recipe.parse(recipe(tiny, tmp_path / "keep"))).findings
-    assert (finding.severity, finding.where) == ("error", "keep")
-    assert not (tmp_path / "out").exists()
-
-
-def test_it_is_never_overwritten(tiny: Sources, tmp_path: Path) -> None:
-    keep = measure(tiny, tmp_path / "keep")
-    for out in (keep, keep / "inside", tmp_path):
-        with pytest.raises(OutputError, match=r"what the base must keep|source of"):
-            merge(recipe(tiny, keep), out, overwrite=True)
-    assert [path.name for path in keep.iterdir()] == ["model.safetensors"]
-
-
-# saved surveys
-
-
-def test_a_survey_serves_with_and_without_but_not_with_another(tiny: Sources, tmp_path: Path) -> None:
-    keep, other = measure(tiny, tmp_path / "keep"), measure(tiny, tmp_path / "other", seed=4)
-    for name, given in (("with", keep), ("without", None)):
-        probe(recipe(tiny, given)).save(tmp_path / f"{name}.json")
-    for given in (keep, None):
-        expected = merge(recipe(tiny, given), tmp_path / f"{given is None}")
-        for name in ("with", "without"):
-            run = {"survey": str(tmp_path / f"{name}.json")}
-            found = merge(recipe(tiny, given, run=run), tmp_path / f"{given is None}-{name}")
-            assert found.learned == expected.learned
-    with pytest.raises(SurveyError, match="'keep' was"):
-        merge(recipe(tiny, other, run={"survey": str(tmp_path / "with.json")}), tmp_path / "out")
