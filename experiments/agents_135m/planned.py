@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from plans import Plan, confirm_plan, select_plan
 from rules import TUNED
 from sets import HARM, domains_of_model
-from study2 import confirm2_plan, survey_plan
+from study2 import confirm2_plan, methods_plan, survey_plan
 from tasks import LEVELS
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def plans() -> dict[str, Plan]:
         "select": select_plan(ADVICE),
         "confirm": confirm_plan(ADVICE, first),
         "survey": survey_plan(ADVICE),
+        "methods": methods_plan(ADVICE),
         "confirm2": confirm2_plan(ADVICE, second),
     }
 

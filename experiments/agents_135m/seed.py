@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="holds raw/ (package.py); gets seedS/")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--plan", choices=("select", "confirm", "survey", "confirm2"), required=True)
+    parser.add_argument("--plan", choices=("select", "confirm", "survey", "methods", "confirm2"), required=True)
     parser.add_argument("--gpus", type=int, default=1, help="how many of the visible ones; 0: the processor")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of merging and scoring, at most")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -54,7 +54,7 @@ class Steps:
         device = ["--device", "cpu" if given.tiny or not given.gpus else "cuda"]
         only = ["--only", self._measured()] if self._measured() else []
         beside = [self._start("guard", [*seed, *device], self._gpus[0])]
-        if given.plan in ("survey", "confirm2"):
+        if given.plan in ("survey", "methods", "confirm2"):
             beside.append(self._start("grams", [*seed, *device, *only], self._gpus[-1]))
         for step in beside:
             self._wait(step)

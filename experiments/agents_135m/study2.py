@@ -32,6 +32,14 @@ COSTLY = ("disentangle TIES", "DELLA", "DELLA linear", "Breadcrumbs", "Breadcrum
 """15 to 35 seconds of a processor with three agents, where most take 2 to 5."""
 SLOW, SLOWEST = ("wudi adam", "tsv_m", "iso_c", "iso_cts", "svc TA"), ("resmerge", "esm", "esm_vit")
 """From eight seconds of a GPU on, and half a minute and more: what else there is to do comes before them."""
+COMBINED = (
+    "wudi_auto, RAM auto elsewhere",
+    "wudi_auto per matrix",
+    "calibrate resmerge",
+    "calibrate iso_c",
+    "calibrate tsv_m",
+)
+"""Of two methods, or with another factor."""
 EVERYWHERE = ("TA", "TIES")
 """Families that are tuned on the sets with a damaged agent, too."""
 BESIDE = ("wudi_auto", "mean", "TA 1.0", "TIES", "RAM", "RAM+", "RAM+ auto")
@@ -62,6 +70,34 @@ def survey_plan(advice: Mapping[str, Any]) -> Plan:
         *((36, name, list(HEALTHY)) for name in TUNED if name in COSTLY),
     ]
     return Plan(fixed, families, MODELS, TEST, SURVEY_COUNTS, wide_agents=True)
+
+
+def methods_plan(advice: Mapping[str, Any]) -> Plan:
+    """A seed that goes on where the survey ended: every method on every set, those first that it did not reach.
+
+    On the domains of the sets' agents, but for ways to keep, which come last.
+    """
+    others = [name for name in TUNED if name not in EVERYWHERE]
+    reached = [label for label in (*DEFAULTS.values(), *COMBINED) if label not in {*CORE, *SLOW, *SLOWEST, *COSTLY}]
+    kept = [label for label in KEEP if "untrained kept" in label]
+    fixed = [
+        *many(CORE, HEALTHY, TEST, 1),
+        *many(SLOW, HEALTHY, TEST, 2),
+        *many(COSTLY, HEALTHY, TEST, 2),
+        *many(SLOWEST, HEALTHY, TEST, 3),
+        *many([label for label in NEAREST if label not in SLOWEST], HEALTHY, TEST, 5, "nearest"),
+        *many(reached, HEALTHY, TEST, 6),
+        *many(FLOATS, SOME_SETS, TEST, 7, "float32"),
+        *(Merge(name, again(RULES[label]), TEST, 7) for label in ("wudi_auto", "TA 1.0") for name in SOME_SETS),
+        *many(kept, FIRST, TEST, 8, wide=True),
+        *advised_merges(advice, HARM, kept, 8),
+        *(Merge(name, halved(label), TEST, 8, wide=True) for name in HARM for label in kept),
+    ]
+    families = [
+        *((1, name, list(HEALTHY)) for name in EVERYWHERE),
+        *((4, name, list(HEALTHY)) for name in sorted(others, key=COSTLY.__contains__)),
+    ]
+    return Plan(fixed, families, MODELS, TEST, SURVEY_COUNTS)
 
 
 def main_merges(name: str, tier: int, advice: Mapping[str, Any]) -> list[Merge]:

@@ -26,7 +26,7 @@ from plans import Merge, Plan, confirm_plan, lacking_of, select_plan, tiny_plan
 from pool import Done, Worker, collect
 from saved import RESULTS, Saved, architecture_of, name_of, results_name
 from sets import domains_of_model
-from study2 import confirm2_plan, survey_plan, tiny_confirm2, tiny_survey
+from study2 import confirm2_plan, methods_plan, survey_plan, tiny_confirm2, tiny_survey
 from warm import keep_loops
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="what train.py was given")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--plan", choices=("select", "confirm", "survey", "confirm2"), required=True)
+    parser.add_argument("--plan", choices=("select", "confirm", "survey", "methods", "confirm2"), required=True)
     parser.add_argument("--gpus", type=int, default=1, help="how many of the visible ones; 0: the processor")
     parser.add_argument("--scorers", type=int, default=SCORERS, help="processes that score on one GPU")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after which nothing more begins")
@@ -61,8 +61,8 @@ def main() -> None:
 
 def plan_of(plan: str, name: str | int, advice: dict[str, Any], *, tiny: bool) -> Plan:
     """The plan of this name for a seed; raises SystemExit where the seed was not registered for it."""
-    if plan == "survey":
-        return tiny_survey(advice) if tiny else survey_plan(advice)
+    if plan in ("survey", "methods"):
+        return tiny_survey(advice) if tiny else (survey_plan if plan == "survey" else methods_plan)(advice)
     if plan == "select":
         return tiny_plan(advice) if tiny else select_plan(advice)
     file = REGISTERED[plan]

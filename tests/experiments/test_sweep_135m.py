@@ -98,6 +98,12 @@ def test_plans_of_the_second_study_fit_their_time(experiment: Any) -> None:
     for label in rules.DEFAULTS.values():
         possible = sets.MEASURED if rules.RULES[label].reads else sets.SETS
         assert all((label, name) in there for name in possible), label
+    assert planned.size_of(plans["methods"]).prompts < 1_600_000
+    there = {(merge.rule.label, merge.set) for merge in plans["methods"].fixed if merge.rule.output == "stochastic"}
+    for label in (*rules.DEFAULTS.values(), "calibrate iso_c", "wudi_auto, RAM auto elsewhere"):
+        wanted = set(sets.HEALTHY) & set(sets.MEASURED if rules.RULES[label].reads else sets.SETS)
+        assert all((label, name) in there for name in wanted), label
+    assert {name for _, name, _ in plans["methods"].families} == set(rules.TUNED)
     first = [merge for merge in plans["survey"].fixed if merge.tier == 10]
     assert {merge.set for merge in first} == {"H3"}
     assert {"wudi_auto, keep", "wudi_auto, keep, advised", "wudi_auto, keep unowned", "mean"} <= {
