@@ -23,15 +23,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 from run import machine, read_all, write_once
 
 from agentmerge.engine.estimate import cost_line, memory_bytes
 from agentmerge.engine.preflight import planned
+from agentmerge.files.save import save
 from agentmerge.methods import lanczos, spectra
 from agentmerge.methods.arrays import cuda, speed
+from agentmerge.methods.layers import LINEAR, matches
 from agentmerge.recipe import Recipe
 from agentmerge.record import MergeRecord
+from agentmerge.sources.opening import opened
 from agentmerge.synth.write import synthesise
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "svc": {"name": "svc", "then": {"name": "task_arithmetic", "scale": 0.3}},
     "wudi exact": {"name": "wudi", "solver": "exact"},
     "wudi_auto": {"name": "wudi_auto"},
+    "wudi_auto keep": {"name": "wudi_auto", "keep": 0.1},
 }
 HEAD = (
     *("shape", "agents", "method", "TFLOP", "TFLOP/s", "products", "read", "write", "floor"),
@@ -94,11 +99,27 @@ def recipe_of(folder: Path, method: dict[str, Any]) -> dict[str, Any]:
     names = sorted(path.parent.name for path in folder.glob("*/config.json") if path.parent.name != "base")
     agents = {name: str(folder / name) for name in names}
     run = {"allow_slow": True}
-    return {"base": str(folder / "base"), "agents": agents, "method": method, "run": run}
+    keep = {"keep": str(kept(folder))} if "keep" in method else {}
+    return {"base": str(folder / "base"), **keep, "agents": agents, "method": method, "run": run}
+
+
+def kept(folder: Path) -> Path:
+    """Gram matrices of made-up inputs of every linear layer, float32; layers of as many inputs have the same."""
+    out = folder.with_name(f"{folder.name}-keep")
+    if not out.exists():
+        rng, found = np.random.default_rng(0), dict[str, np.ndarray]()
+        with opened(None, str(folder / "base")) as base:
+            layers = {name: spec.shape[-1] for name, spec in base.specs.items() if matches(name, LINEAR)}
+        for size in set(layers.values()):
+            inputs = rng.standard_normal((256, size)).astype(np.float32)
+            gram = inputs.T @ inputs / len(inputs)
+            found |= {name: gram for name, side in layers.items() if side == size}
+        save(out, found)
+    return out
 
 
 def measure(folder: Path, recipe: dict[str, Any], repeat: int) -> dict[str, Any]:
-    inputs = sorted(folder.glob("*/*.safetensors"))
+    inputs = sorted([*folder.glob("*/*.safetensors"), *Path(recipe.get("keep", folder)).glob("*.safetensors")])
     output = sum(path.stat().st_size for path in folder.glob("base/*.safetensors"))
     with planned(Recipe.parse(recipe)) as plan:
         told = memory_bytes(plan)

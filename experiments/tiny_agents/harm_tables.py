@@ -12,13 +12,18 @@ WAYS = {"as they are": "as it is", "advised": "as advised", "half": "weight 0.5"
 
 def written(results: dict[str, Any]) -> None:
     """Put every table between its marks in the page."""
-    page = PAGE.read_text()
-    for name, lines in tables(results).items():
+    put(PAGE, tables(results))
+
+
+def put(path: Path, tables: dict[str, list[str]]) -> None:
+    """Tables between their marks in a page."""
+    page = path.read_text()
+    for name, lines in tables.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         page = re.sub(
             f"{begin}.*?{end}", lambda _, b=begin, e=end, t=lines: b + "\n".join(t) + f"\n{e}", page, flags=re.S
         )
-    PAGE.write_text(page)
+    path.write_text(page)
 
 
 def tables(results: dict[str, Any]) -> dict[str, list[str]]:

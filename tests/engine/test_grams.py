@@ -216,3 +216,11 @@ def test_they_are_never_overwritten(tiny: Sources, grams: Any, tmp_path: Path) -
     with pytest.raises(Exception, match="grams"):
         merge(recipe(tiny, tmp_path), tmp_path / "grams-code", overwrite=True)
     np.testing.assert_array_equal(read_checkpoint(tmp_path / "grams-code")[QUERY], grams["code"][QUERY])
+
+
+def test_prompts_in_their_place_are_told(tiny: Sources, grams: Any, tmp_path: Path) -> None:
+    given = recipe(tiny, tmp_path)
+    given["agents"]["code"]["grams"] = str(tmp_path / "rollouts.jsonl")
+    told = r"agents\.code\.grams.*rollouts\.jsonl are prompts.*`agentmerge grams code --data .*jsonl --out FOLDER`"
+    with pytest.raises(RecipeError, match=told):
+        merge(given, tmp_path / "out")

@@ -213,8 +213,9 @@ class _Look:
             agents = {} if kind == "keep" else {name: recipe.agents[name] for name in recipe.agent_names}
             for name, fields in agents.items() or [("base", recipe)]:
                 with self.collecting():
-                    role = Role(name if name in agents else "", kind)
-                    found[kind][name] = BESIDE_ALIKE[kind](family, self._open(role, getattr(fields, kind) or ""))
+                    role, text = Role(name if name in agents else "", kind), getattr(fields, kind) or ""
+                    refuse_data(role, text, kind)
+                    found[kind][name] = BESIDE_ALIKE[kind](family, self._open(role, text))
         return found
 
     def _open(
@@ -226,6 +227,18 @@ class _Look:
             return self._stack.enter_context(opened(role, text, base, materialize, snapshot))
         except MergeError as error:
             raise error.named() from error
+
+
+def refuse_data(role: Role, text: str, kind: Beside) -> None:
+    """Raise RecipeError where a recipe names prompts in the place of what is measured on them."""
+    if Path(text).suffix in (".jsonl", ".json"):
+        command, model = ("importance" if kind == "importance" else "grams"), role.agent or "BASE"
+        raise RecipeError(
+            f"{role}: {text} are prompts",
+            expected=f"the folder that `agentmerge {command}` makes with them",
+            todo=f"Run `agentmerge {command} {model} --data {text} --out FOLDER`, and name FOLDER.",
+            where=Where(role, text),
+        )
 
 
 def refuse_same_source(sources: Mapping[str, Source]) -> None:

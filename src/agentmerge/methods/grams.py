@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 SHARE = 0.1
-"""What the base counts as beside an agent. At 135M it keeps most of what no agent was trained on and costs the agents'
-own skills little; 1 keeps nearly all of it and costs them up to 9 points (docs/evidence.md)."""
+"""What the base counts as beside an agent. At 135M it took half of the worst losses of what no agent was trained on,
+and half a point of the agents' own skills; more keeps more and costs more (docs/evidence.md)."""
 
 
 def gram_shape(tensor: TensorSpec, *, turned: bool) -> tuple[int, ...]:

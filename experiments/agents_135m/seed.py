@@ -1,0 +1,88 @@
+"""All steps of one seed: base and agents, the guard and what methods with data read beside each other, merges, scores.
+
+    python experiments/agents_135m/seed.py --work WORK --seed 6 --plan survey --gpus 2 --seconds 900
+
+WORK/raw must be there (package.py). Every step goes on where it was stopped, so this does, too. What a step prints goes
+to WORK/seedN/STEP.out. The guard or a measurement that fails is told, and the rest is merged and scored without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from saved import RESULTS
+from train import environment, visible
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--work", type=Path, required=True, help="holds raw/ (package.py); gets seedS/")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--plan", choices=("select", "confirm", "survey", "confirm2"), required=True)
+    parser.add_argument("--gpus", type=int, default=1, help="how many of the visible ones; 0: the processor")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of merging and scoring, at most")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--tiny", action="store_true", help="in small, on the processor")
+    given = parser.parse_args()
+    if not (given.work / "raw" / "config.json").exists():
+        raise SystemExit(f"{given.work / 'raw'}: not there; make it with package.py")
+    Steps(given).run()
+
+
+class Steps:
+    """The processes."""
+
+    def __init__(self, given: argparse.Namespace):
+        self._given, self._started = given, time.time()
+        self._logs = given.work / f"seed{given.seed}"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._gpus = visible(given.gpus) if given.gpus and not given.tiny else [""]
+        self._tiny = ["--tiny"] if given.tiny else []
+
+    def run(self) -> None:
+        """One after the other; what needs no GPU, or not the same one, beside each other."""
+        given, seed = self._given, ["--seed", str(self._given.seed)]
+        count = ["--gpus", str(0 if given.tiny else given.gpus)]
+        warm = None if given.tiny else self._start("warm", [], "")
+        self._wait(self._start("train", [*seed, *count, *self._tiny], ",".join(self._gpus)), needed=True)
+        device = ["--device", "cpu" if given.tiny or not given.gpus else "cuda"]
+        only = ["--only", self._measured()] if self._measured() else []
+        beside = [self._start("guard", [*seed, *device], self._gpus[0])]
+        if given.plan in ("survey", "confirm2"):
+            beside.append(self._start("grams", [*seed, *device, *only], self._gpus[-1]))
+        for step in beside:
+            self._wait(step)
+        if warm is not None:
+            self._wait(warm)
+        limit = [] if given.seconds == float("inf") else ["--seconds", str(given.seconds)]
+        sweep = [*seed, *count, "--plan", given.plan, "--results", str(given.results), *limit, *self._tiny]
+        self._wait(self._start("sweep", sweep, ",".join(self._gpus)), needed=True)
+
+    def _measured(self) -> str:
+        """What a seed that confirms needs: the base alone, on everything and on what each set must keep."""
+        from grams import CONFIRM
+
+        return CONFIRM if self._given.plan == "confirm2" else ""
+
+    def _start(self, step: str, words: list[str], gpus: str) -> tuple[str, subprocess.Popen[bytes]]:
+        command = [sys.executable, str(HERE / f"{step}.py"), "--work", str(self._given.work), *words]
+        with (self._logs / f"{step}.out").open("ab") as out:
+            return step, subprocess.Popen(command, env=environment(gpus), stdout=out, stderr=out)
+
+    def _wait(self, step: tuple[str, subprocess.Popen[bytes]], *, needed: bool = False) -> None:
+        name, process = step
+        code = process.wait()
+        told = "" if code == 0 else f", FAILED ({code}): see {self._logs / f'{name}.out'}"
+        print(f"{time.time() - self._started:.0f} s: {name} ended{told}", flush=True)
+        if code and needed:
+            raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
