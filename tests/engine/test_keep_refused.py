@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,6 +91,21 @@ def test_a_file_that_was_cut_is_told_with_its_role(tiny: Sources, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("prompts.jsonl", r"are prompts, expected .*`agentmerge grams BASE --data .*prompts\.jsonl --out FOLDER`"),
+        ("grams.json", r"is the record alone, expected the folder .*Name its folder: .*keep"),
+    ],
+)
+def test_a_file_that_is_not_the_matrices_is_told_with_what_is(
+    name: str, told: str, tiny: Sources, tmp_path: Path
+) -> None:
+    (measure(tiny, tmp_path / "keep") / name).write_text("{}")
+    with pytest.raises(RecipeError, match=rf"keep: .*{name} {told}"):
+        merge(recipe(tiny, tmp_path / "keep" / name), tmp_path / "out")
+
+
 def test_it_is_never_overwritten(tiny: Sources, tmp_path: Path) -> None:
     keep = measure(tiny, tmp_path / "keep")
     for out in (keep, keep / "inside", tmp_path):
@@ -103,6 +119,7 @@ def test_it_is_never_overwritten(tiny: Sources, tmp_path: Path) -> None:
 
 def test_a_survey_serves_with_and_without_but_not_with_another(tiny: Sources, tmp_path: Path) -> None:
     keep, other = measure(tiny, tmp_path / "keep"), measure(tiny, tmp_path / "other", seed=4)
+    os.utime(other / "model.safetensors", (0, 0))  # two of one tick of the clock would look the same
     for name, given in (("with", keep), ("without", None)):
         probe(recipe(tiny, given)).save(tmp_path / f"{name}.json")
     for given in (keep, None):

@@ -230,15 +230,17 @@ class _Look:
 
 
 def refuse_data(role: Role, text: str, kind: Beside) -> None:
-    """Raise RecipeError where a recipe names prompts in the place of what is measured on them."""
-    if Path(text).suffix in (".jsonl", ".json"):
-        command, model = ("importance" if kind == "importance" else "grams"), role.agent or "BASE"
-        raise RecipeError(
-            f"{role}: {text} are prompts",
-            expected=f"the folder that `agentmerge {command}` makes with them",
-            todo=f"Run `agentmerge {command} {model} --data {text} --out FOLDER`, and name FOLDER.",
-            where=Where(role, text),
-        )
+    """Raise RecipeError where a recipe names prompts, or a record, in the place of what was measured."""
+    path, command, model = Path(text), "importance" if kind == "importance" else "grams", role.agent or "BASE"
+    if path.name == f"{command}.json":
+        found, todo = f"{role}: {text} is the record alone", f"Name its folder: {path.parent}"
+    elif path.suffix in (".jsonl", ".json"):
+        found = f"{role}: {text} are prompts"
+        todo = f"Run `agentmerge {command} {model} --data {text} --out FOLDER`, and name FOLDER."
+    else:
+        return
+    expected = f"the folder that `agentmerge {command}` makes"
+    raise RecipeError(found, expected=expected, todo=todo, where=Where(role, text))
 
 
 def refuse_same_source(sources: Mapping[str, Source]) -> None:
