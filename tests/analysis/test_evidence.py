@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "evidence-tiny.md").read_text(encoding="utf-8")
-LARGER_PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+LARGER_PAGE = (ROOT / "docs" / "evidence-135m.md").read_text(encoding="utf-8")
 WON = [tried for tried in TRIED if tried.won]
 
 

@@ -4,7 +4,7 @@ Advice recommends only what won there.
 
 Scores are points of exact match against the better of Task Arithmetic and TIES, both tuned on dev: the mean over sets
 of agents, and the worst of them. TRIED is of tiny agents, six sets and two seeds (evidence-tiny.md); LARGER of agents
-of 135M parameters, twelve sets of the two seeds that nothing was chosen on (evidence.md).
+of 135M parameters, twelve sets of the two seeds that nothing was chosen on (evidence-135m.md).
 """
 
 from __future__ import annotations
