@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from saved import RESULTS
-from train import environment, visible
+from train import SLOTS, environment, visible
 
 HERE = Path(__file__).parent
 
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--plan", choices=("select", "confirm", "survey", "methods", "confirm2"), required=True)
     parser.add_argument("--gpus", type=int, default=1, help="how many of the visible ones; 0: the processor")
+    parser.add_argument("--slots", type=int, default=SLOTS, help="agents that train at once on one GPU")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of merging and scoring, at most")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--tiny", action="store_true", help="in small, on the processor")
@@ -50,7 +51,8 @@ class Steps:
         given, seed = self._given, ["--seed", str(self._given.seed)]
         count = ["--gpus", str(0 if given.tiny else given.gpus)]
         warm = None if given.tiny else self._start("warm", [], "")
-        self._wait(self._start("train", [*seed, *count, *self._tiny], ",".join(self._gpus)), needed=True)
+        training = [*seed, *count, "--slots", str(given.slots), *self._tiny]
+        self._wait(self._start("train", training, ",".join(self._gpus)), needed=True)
         device = ["--device", "cpu" if given.tiny or not given.gpus else "cuda"]
         only = ["--only", self._measured()] if self._measured() else []
         beside = [self._start("guard", [*seed, *device], self._gpus[0])]
