@@ -12,12 +12,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hypotheses import paired
-from plans import key
 from results import RESULTS, Seed, Value, read_seeds
-from sets import ABOUT, HARM, HEALTHY, SETS, untrained
 from tables import markdown
-from tasks import DOMAINS
+from tables2 import below, ends, own_gaps, single_gaps
 
 TUNED = ("TA", "TIES")
 
@@ -44,37 +41,17 @@ def table(seed: Seed) -> str:
 
 def row(seed: Seed, label: str) -> tuple[float, list[str]]:
     """Its place and its cells."""
-    own = {ABOUT[name]: gap for name in HEALTHY if (gap := seed.gap(label, TUNED, name))}
-    left = {
-        f"{ABOUT[name]}, {domain}": gap
-        for name in SETS
-        for domain in untrained(name)
-        if (gap := paired(seed, key(label, name), "base", [domain]))
-    }
+    own, left = own_gaps(seed, label, TUNED), {name: gap for name, gap in single_gaps(seed, label).items() if gap}
     sets = {place.rpartition(",")[0] for place in left}
     place = -sum(gap.mean for gap in left.values()) / len(left) if left else 1e3
-    return place, [label, str(len(own)), *ends(own), str(len(sets)), *ends(left), below(seed, label)]
+    own_count = sum(gap is not None for gap in own.values())
+    return place, [label, str(own_count), *told(own), str(len(sets)), *told(left), below(seed, label)]
 
 
-def ends(found: dict[str, Value]) -> list[str]:
+def told(gaps: dict[str, Value | None]) -> list[str]:
     """Mean and worst case."""
-    if not found:
-        return ["", ""]
-    worst = min(found, key=lambda place: found[place].mean)
-    mean = sum(gap.mean for gap in found.values()) / len(found)
-    return [f"{mean:+.1f}", f"{found[worst].signed} ({worst})"]
-
-
-def below(seed: Seed, label: str) -> str:
-    """Domains of the sets with a damaged agent that are not above base and mean, of those that were scored."""
-    others = {name: ("base", key("mean", name)) for name in HARM}
-    gaps = [
-        [paired(seed, key(label, name), other, [domain]) for other in others[name]]
-        for name in HARM
-        for domain in DOMAINS
-    ]
-    there = [[gap.mean for gap in pair if gap] for pair in gaps if all(pair)]
-    return f"{sum(min(pair) <= 0 for pair in there)} of {len(there)}" if there else ""
+    found = ends(gaps)
+    return [f"{found.mean.mean:+.1f}", found.cells[1]] if found else ["", ""]
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ import tables
 import tables2
 from guard_tables import pairs
 from hypotheses import ADVISED, accused_in, confirming, paired, verdicts
-from look import below
 from plans import key
 from results import Seed, average
 from rules import KEEP, RULES, TUNED, WIDE
 from sets import ABOUT, DAMAGED, HARM, HEALTHY, MEASURED, domain_of
 from study2 import BESIDE, HALF, KEPT
-from tables2 import Ends, by_seed, called, ends, own_gaps, single_gaps
+from tables2 import Ends, below, by_seed, called, ends, own_gaps, single_gaps
 from tasks import DOMAINS
 
 if TYPE_CHECKING:

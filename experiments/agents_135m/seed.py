@@ -14,22 +14,16 @@ import sys
 import time
 from pathlib import Path
 
-from saved import RESULTS
+from grams import CONFIRM
+from sweep import words
 from train import SLOTS, environment, visible
 
 HERE = Path(__file__).parent
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--work", type=Path, required=True, help="holds raw/ (package.py); gets seedS/")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--plan", choices=("select", "confirm", "survey", "methods", "confirm2"), required=True)
-    parser.add_argument("--gpus", type=int, default=1, help="how many of the visible ones; 0: the processor")
+    parser = words(__doc__)
     parser.add_argument("--slots", type=int, default=SLOTS, help="agents that train at once on one GPU")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of merging and scoring, at most")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--tiny", action="store_true", help="in small, on the processor")
     given = parser.parse_args()
     if not (given.work / "raw" / "config.json").exists():
         raise SystemExit(f"{given.work / 'raw'}: not there; make it with package.py")
@@ -54,7 +48,7 @@ class Steps:
         training = [*seed, *count, "--slots", str(given.slots), *self._tiny]
         self._wait(self._start("train", training, ",".join(self._gpus)), needed=True)
         device = ["--device", "cpu" if given.tiny or not given.gpus else "cuda"]
-        only = ["--only", self._measured()] if self._measured() else []
+        only = ["--only", CONFIRM] if given.plan == "confirm2" else []
         beside = [self._start("guard", [*seed, *device], self._gpus[0])]
         if given.plan in ("survey", "methods", "confirm2"):
             beside.append(self._start("grams", [*seed, *device, *only], self._gpus[-1]))
@@ -65,12 +59,6 @@ class Steps:
         limit = [] if given.seconds == float("inf") else ["--seconds", str(given.seconds)]
         sweep = [*seed, *count, "--plan", given.plan, "--results", str(given.results), *limit, *self._tiny]
         self._wait(self._start("sweep", sweep, ",".join(self._gpus)), needed=True)
-
-    def _measured(self) -> str:
-        """What a seed that confirms needs: the base alone, on everything and on what each set must keep."""
-        from grams import CONFIRM
-
-        return CONFIRM if self._given.plan == "confirm2" else ""
 
     def _start(self, step: str, words: list[str], gpus: str) -> tuple[str, subprocess.Popen[bytes]]:
         command = [sys.executable, str(HERE / f"{step}.py"), "--work", str(self._given.work), *words]

@@ -35,19 +35,18 @@ if TYPE_CHECKING:
 WAITING = 24  # merged checkpoints of 270 MB that may wait for a scorer
 SCORERS = 2  # on one GPU
 TRIES = 2
+CHOOSING = {
+    "select": (select_plan, tiny_plan),
+    "survey": (survey_plan, tiny_survey),
+    "methods": (methods_plan, tiny_survey),
+}
+"""Plans of seeds that choose, as they are and in small."""
 REGISTERED = {"confirm": "registered.json", "confirm2": "registered2.json"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--work", type=Path, required=True, help="what train.py was given")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--plan", choices=("select", "confirm", "survey", "methods", "confirm2"), required=True)
-    parser.add_argument("--gpus", type=int, default=1, help="how many of the visible ones; 0: the processor")
+    parser = words(__doc__)
     parser.add_argument("--scorers", type=int, default=SCORERS, help="processes that score on one GPU")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which nothing more begins")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--tiny", action="store_true", help="two sets and few rules, on the processor")
     given = parser.parse_args()
     if not given.tiny:
         keep_loops(given.work)
@@ -59,12 +58,27 @@ def main() -> None:
         Sweep(given, plan, saved, scratch).run()
 
 
+def words(about: str) -> argparse.ArgumentParser:
+    """What seed.py takes, too.
+
+    Args:
+        about: the docstring whose first line describes the script.
+    """
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("--work", type=Path, required=True, help="what train.py is given: holds raw/ (package.py)")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--plan", choices=(*CHOOSING, *REGISTERED), required=True)
+    parser.add_argument("--gpus", type=int, default=1, help="how many of the visible ones; 0: the processor")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no merge or score begins")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--tiny", action="store_true", help="in small, on the processor")
+    return parser
+
+
 def plan_of(plan: str, name: str | int, advice: dict[str, Any], *, tiny: bool) -> Plan:
     """The plan of this name for a seed; raises SystemExit where the seed was not registered for it."""
-    if plan in ("survey", "methods"):
-        return tiny_survey(advice) if tiny else (survey_plan if plan == "survey" else methods_plan)(advice)
-    if plan == "select":
-        return tiny_plan(advice) if tiny else select_plan(advice)
+    if plan in CHOOSING:
+        return CHOOSING[plan][tiny](advice)
     file = REGISTERED[plan]
     registered = json.loads((Path(__file__).parent / file).read_text(encoding="utf-8"))
     if not tiny and name not in registered["confirmation_seeds"]:

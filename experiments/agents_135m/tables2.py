@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hypotheses import paired
-from look import below
 from plans import SOME_SETS, again, key
 from results import Seed, Value, average, over
 from rules import DEFAULTS, RULES, TUNED
@@ -55,7 +54,7 @@ def own_gaps(seed: Seed, label: str, families: Sequence[str]) -> dict[str, Value
 
 def untrained_gaps(seed: Seed, label: str) -> dict[str, Value | None]:
     """A rule against the base on what no agent of a set was trained on, each set's mean."""
-    return {ABOUT[name]: paired(seed, key(label, name), "base", untrained(name)) for name in SETS if untrained(name)}
+    return {ABOUT[name]: kept(seed, label, name) for name in SETS if untrained(name)}
 
 
 def single_gaps(seed: Seed, label: str) -> dict[str, Value | None]:
@@ -70,6 +69,18 @@ def single_gaps(seed: Seed, label: str) -> dict[str, Value | None]:
 def damaged_gaps(seed: Seed, label: str) -> dict[str, Value | None]:
     """A rule against the base over all domains, in the sets with the damaged agent."""
     return {ABOUT[name]: paired(seed, key(label, name), "base", list(DOMAINS)) for name in HARM}
+
+
+def below(seed: Seed, label: str) -> str:
+    """Domains of the sets with a damaged agent that are not above base and mean, of those that were scored."""
+    others = {name: ("base", key("mean", name)) for name in HARM}
+    gaps = [
+        [paired(seed, key(label, name), other, [domain]) for other in others[name]]
+        for name in HARM
+        for domain in DOMAINS
+    ]
+    there = [[gap.mean for gap in pair if gap] for pair in gaps if all(pair)]
+    return f"{sum(min(pair) <= 0 for pair in there)} of {len(there)}" if there else ""
 
 
 def summary_table(seed: Seed, labels: Iterable[str], families: Sequence[str]) -> str:

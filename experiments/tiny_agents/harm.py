@@ -54,21 +54,32 @@ PROMPTS, COUNT = 32, 128
 
 def main() -> None:
     """Everything, or the tables alone."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--work", type=Path)
-    given = parser.parse_args()
-    if given.work is not None:
-        given.work.mkdir(parents=True, exist_ok=True)
-        prompts = given.work / "prompts.jsonl"
+    work = work_folder(__doc__)
+    if work is not None:
+        prompts = work / "prompts.jsonl"
         prompts.write_text("".join(prompt_lines()))
         found = {"base": scores_of(folder("base")), "agents": {name: scores_of(folder(name)) for name in NAMES}}
         agents = {name: folder(name) for name in NAMES}
-        found["healthy"] = case(agents, prompts, given.work)
-        noisy = case({**agents, "tool": with_noise(given.work)}, prompts, given.work, {})
+        found["healthy"] = case(agents, prompts, work)
+        noisy = case({**agents, "tool": with_noise(work)}, prompts, work, {})
         found["noise"] = {"rows": noisy["rows"], "lengths": noisy["lengths"]}
-        found["damaged"] = {name: damaged_case(name, prompts, given.work) for name in DAMAGED}
+        found["damaged"] = {name: damaged_case(name, prompts, work) for name in DAMAGED}
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     written(json.loads(RESULTS.read_text()))
+
+
+def work_folder(about: str) -> Path | None:
+    """What --work names, made; none where the tables alone are wanted.
+
+    Args:
+        about: the docstring whose first line describes the script.
+    """
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("--work", type=Path)
+    work: Path | None = parser.parse_args().work
+    if work is not None:
+        work.mkdir(parents=True, exist_ok=True)
+    return work
 
 
 def prompt_lines() -> list[str]:

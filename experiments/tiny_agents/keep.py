@@ -9,20 +9,18 @@ agent of a set was trained on, or of all; scores are of test prompts of all four
 
 from __future__ import annotations
 
-import argparse
 import json
-import shutil
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from harm import METHODS, PROMPTS, prompt_lines, scores_of
+from harm import METHODS, PROMPTS, merged, prompt_lines, scores_of, work_folder
 from harm_tables import put
 from keep_tables import PAGE, tables
 
-from agentmerge import merge
 from agentmerge.demo.shipped import NAMES, folder
 from agentmerge.importance.grams import GramOptions, measure_grams
+from agentmerge.recipe import Recipe
 
 RESULTS = Path(__file__).parent / "results" / "keep.json"
 SETS = [names for count in (2, 3) for names in combinations(sorted(NAMES), count)]
@@ -31,12 +29,9 @@ KEEPS = (0.1, 0.3, 1.0)
 
 def main() -> None:
     """Everything, or the table alone."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--work", type=Path)
-    given = parser.parse_args()
-    if given.work is not None:
-        given.work.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps(all_scores(given.work), indent=1) + "\n")
+    work = work_folder(__doc__)
+    if work is not None:
+        RESULTS.write_text(json.dumps(all_scores(work), indent=1) + "\n")
     put(PAGE, tables(json.loads(RESULTS.read_text())))
 
 
@@ -53,14 +48,19 @@ def all_scores(work: Path) -> dict[str, Any]:
 
 def case(names: tuple[str, ...], work: Path) -> dict[str, dict[str, float]]:
     """The scores of every rule on one set, by its label."""
-    plain = {"base": str(folder("base")), "agents": {name: str(folder(name)) for name in names}}
-    found = {label: merged({**plain, "method": method}, work) for label, method in METHODS.items()}
+    plain = {
+        "base": str(folder("base")),
+        "agents": {name: str(folder(name)) for name in names},
+        "output": {"rounding": "stochastic"},
+    }
+    recipes = {label: {**plain, "method": method} for label, method in METHODS.items()}
     untrained = tuple(name for name in sorted(NAMES) if name not in names)
     for told, skills in (("untrained", untrained), ("everything", tuple(sorted(NAMES)))):
         kept = {**plain, "keep": str(measured(skills, work))}
         for share in KEEPS:
             method = {"name": "wudi_auto", "keep": share}
-            found[f"WUDI auto, keep {share:g} of {told}"] = merged({**kept, "method": method}, work)
+            recipes[f"WUDI auto, keep {share:g} of {told}"] = {**kept, "method": method}
+    found = {label: merged(Recipe.parse(recipe), {}, work) for label, recipe in recipes.items()}
     print(names, {label: round(sum(scores.values()) / len(scores), 3) for label, scores in found.items()}, flush=True)
     return found
 
@@ -74,15 +74,6 @@ def measured(skills: tuple[str, ...], work: Path) -> Path:
         options = GramOptions(device="cpu", examples=2 * PROMPTS * len(skills), per="example")
         measure_grams(folder("base"), data, out, options)
     return out
-
-
-def merged(recipe: dict[str, Any], work: Path) -> dict[str, float]:
-    """The scores of one merge by domain."""
-    out = work / "merged"
-    merge({**recipe, "output": {"rounding": "stochastic"}}, out, overwrite=True)
-    found = scores_of(out)
-    shutil.rmtree(out)
-    return found
 
 
 if __name__ == "__main__":

@@ -196,6 +196,5 @@ def _time(seconds: float) -> str:
 def fetch_bytes(plan: Plan) -> int:
     """What a merge fetches from the hub before it reads."""
     onto = [] if plan.family.onto is None else [plan.family.onto]
-    beside = (source for by in plan.beside.values() for source in by.values())
-    sources = (plan.family.base, *onto, *plan.family.agents.values(), *beside)
+    sources = (plan.family.base, *onto, *plan.family.agents.values(), *plan.lying_beside)
     return sum(source.snapshot.missing for source in sources if source.snapshot is not None)

@@ -156,6 +156,11 @@ class Plan:
         found |= {f"{kind}/{name}": source for kind, by in self.beside.items() for name, source in by.items()}
         return found | {f"{AS_STORED}/{name_in(tie)}": tie.source for tie in self.family.ties}
 
+    @property
+    def lying_beside(self) -> tuple[Source, ...]:
+        """The sources of `beside`."""
+        return tuple(source for by in self.beside.values() for source in by.values())
+
     @cached_property
     def merged(self) -> tuple[Job, ...]:
         """The jobs that a method works on, and that every count is over."""
@@ -202,8 +207,7 @@ class Plan:
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by their roles' names, as JSON data."""
         found = {n: {**s.told, **self._beside[n]} for n, s in self._main.items()}
-        extra = [source for by in self.beside.values() for source in by.values()]
-        return found | {source.role.name: source.told for source in extra if source.role is not None}
+        return found | {source.role.name: source.told for source in self.lying_beside if source.role is not None}
 
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""
