@@ -45,10 +45,19 @@ class Kitchen:
             "run": {"workers": self.workers, "allow_slow": True},
         }
 
+    def measured(self, merge: Merge) -> bool:
+        """Whether all that a merge reads beside checkpoints is there (grams.py)."""
+        reads = [self._beside(name, merge.rule) for name in merge.agents] if merge.rule.reads else []
+        return all(path.exists() for path in (*reads, self._kept(merge)) if path is not None)
+
     def _agent(self, name: str, rule: Rule) -> dict[str, Any]:
         """An agent, with what was measured on it where the rule reads that."""
-        beside = {rule.reads: str(self.folder / rule.reads / name)} if rule.reads else {}
+        beside = {rule.reads: str(self._beside(name, rule))} if rule.reads else {}
         return {"source": str(self.source(name)), "weight": rule.weights.get(name, 1.0), **beside}
+
+    def _beside(self, name: str, rule: Rule) -> Path:
+        """What a rule reads of an agent."""
+        return self.folder / rule.reads / name
 
     def _kept(self, merge: Merge) -> Path | None:
         """The Gram matrices of what the base must keep; none where a set has an agent for every domain."""

@@ -151,7 +151,7 @@ def select_plan(advice: Mapping[str, Any]) -> Plan:
         *many(FLOATS, SOME_SETS, BOTH, 7, "float32"),
         *(Merge(s, again(RULES[label]), BOTH, 7) for label in ("wudi_auto", "TA 1.0") for s in SOME_SETS),
     ]
-    others = [(5, name, SOME_SETS) for name in TUNED if name not in {"TA", "TIES"}]
+    others = [(5, name, SOME_SETS) for name, family in TUNED.items() if name not in {"TA", "TIES"} and not family.gpu]
     return Plan(fixed, [(1, "TA", list(SETS)), (1, "TIES", list(SETS)), *others], MODELS, BOTH, wide_agents=True)
 
 

@@ -47,10 +47,11 @@ class Family:
     step: float
     low: float
     high: float
+    gpu: bool = False  # see Rule
 
     def rule(self, value: float) -> Rule:
         """The setting."""
-        return Rule(f"{self.name} {value:g}", self.make(value))
+        return Rule(f"{self.name} {value:g}", self.make(value), gpu=self.gpu)
 
     def next_values(self, scored: Mapping[float, float]) -> list[float]:
         """What to score next; nothing when the best and both its neighbours are known.
@@ -101,6 +102,8 @@ TUNED: dict[str, Family] = {
         Family("Breadcrumbs", partial(scaled, CRUMBS, "density"), (0.3, 0.9), 0.3, 0.05, 1.0),
         Family("DELLA", partial(scaled, {"name": "della"}, "density"), (0.4, 0.6, 0.8), 0.1, 0.2, 0.8),
         Family("SCE", partial(scaled, {"name": "sce"}, "scale"), (1.0, 1.5, 2.0), 0.25, 0.5, 3.0),
+        Family("TSV-M", partial(scaled, {"name": "tsv_m"}, "scale"), (0.7, 1.0, 1.3), 0.15, 0.4, 2.0, gpu=True),
+        Family("Iso-C", partial(scaled, {"name": "iso_c"}, "scale"), (0.7, 1.0, 1.3), 0.15, 0.4, 2.0, gpu=True),
     )
 }
 """By name. The setting that dev chooses is one of a grid that follows the score."""

@@ -1,4 +1,4 @@
-"""All steps of one seed: base and agents, the guard and what methods with data read beside each other, merges, scores.
+"""All steps of one seed: base and agents; then, beside each other, the guard, measurements, merges and scores.
 
     python experiments/agents_135m/seed.py --work WORK --seed 6 --plan survey --gpus 2 --seconds 900
 
@@ -19,6 +19,7 @@ from sweep import words
 from train import SLOTS, environment, visible
 
 HERE = Path(__file__).parent
+MEASURED = ("survey", "methods", "confirm2")  # plans with rules that read what grams.py leaves
 
 
 def main() -> None:
@@ -50,15 +51,20 @@ class Steps:
         device = ["--device", "cpu" if given.tiny or not given.gpus else "cuda"]
         only = ["--only", CONFIRM] if given.plan == "confirm2" else []
         beside = [self._start("guard", [*seed, *device], self._gpus[0])]
-        if given.plan in ("survey", "methods", "confirm2"):
+        if given.plan in MEASURED:
             beside.append(self._start("grams", [*seed, *device, *only], self._gpus[-1]))
-        for step in beside:
-            self._wait(step)
         if warm is not None:
             self._wait(warm)
-        limit = [] if given.seconds == float("inf") else ["--seconds", str(given.seconds)]
-        sweep = [*seed, *count, "--plan", given.plan, "--results", str(given.results), *limit, *self._tiny]
-        self._wait(self._start("sweep", sweep, ",".join(self._gpus)), needed=True)
+        ends = time.time() + given.seconds
+        sweep = [*seed, *count, "--plan", given.plan, "--results", str(given.results), *self._tiny]
+        self._wait(self._sweep(sweep, ends), needed=True)
+        for step in beside:
+            self._wait(step)
+        self._wait(self._sweep(sweep, ends), needed=True)  # what waited for a measurement that came last
+
+    def _sweep(self, words: list[str], ends: float) -> tuple[str, subprocess.Popen[bytes]]:
+        limit = [] if ends == float("inf") else ["--seconds", f"{max(0.0, ends - time.time()):.0f}"]
+        return self._start("sweep", [*words, *limit], ",".join(self._gpus))
 
     def _start(self, step: str, words: list[str], gpus: str) -> tuple[str, subprocess.Popen[bytes]]:
         command = [sys.executable, str(HERE / f"{step}.py"), "--work", str(self._given.work), *words]

@@ -29,7 +29,7 @@ KEPT, HALF = "wudi_auto, keep", ", damaged x 0.5"
 FIRST = ("H3", "H4", "H7", "E3", "D2", "X3", "F3", "E5", "E2")
 """Sets that must not be lacking, in their order; the seeds that confirm have these alone."""
 COSTLY = ("disentangle TIES", "DELLA", "DELLA linear", "Breadcrumbs", "Breadcrumbs TIES")
-"""15 to 35 seconds of a processor with three agents, where most take 2 to 5."""
+"""Five to fifteen seconds of a processor with three agents, where most take 1 to 3."""
 SLOW, SLOWEST = ("wudi adam", "tsv_m", "iso_c", "iso_cts", "svc TA"), ("resmerge", "esm", "esm_vit")
 """From eight seconds of a GPU on, and half a minute and more: what else there is to do comes before them."""
 COMBINED = (
@@ -40,6 +40,10 @@ COMBINED = (
     "calibrate tsv_m",
 )
 """Of two methods, or with another factor."""
+READING = ("regmean", "fisher", "RAM, importance")
+"""What was measured on every agent's own answers."""
+SPECTRAL, SPECTRAL_SETS = ("TSV-M", "Iso-C"), ("E3", "D2", "F3")
+"""Families of whole matrices, eight seconds of a GPU each, and the sets that they are tuned on."""
 EVERYWHERE = ("TA", "TIES")
 """Families that are tuned on the sets with a damaged agent, too."""
 BESIDE = ("wudi_auto", "mean", "TA 1.0", "TIES", "RAM", "RAM+", "RAM+ auto")
@@ -63,7 +67,7 @@ def survey_plan(advice: Mapping[str, Any]) -> Plan:
         *(Merge(name, again(RULES[label]), TEST, 35) for label in ("wudi_auto", KEPT, "TA 1.0") for name in SOME_SETS),
         *many(SLOWEST, SETS, TEST, 37),
     ]
-    cheap = [name for name in TUNED if name not in {*EVERYWHERE, *COSTLY}]
+    cheap = [name for name in TUNED if name not in {*EVERYWHERE, *COSTLY, *SPECTRAL}]
     families = [
         *((32, name, list(SETS)) for name in EVERYWHERE),
         *((33, name, list(HEALTHY)) for name in cheap),
@@ -73,29 +77,30 @@ def survey_plan(advice: Mapping[str, Any]) -> Plan:
 
 
 def methods_plan(advice: Mapping[str, Any]) -> Plan:
-    """A seed that goes on where the survey ended: every method on every set, those first that it did not reach.
+    """A seed that goes on where the survey ended: every method on every set, those last that it reached.
 
-    On the domains of the sets' agents, but for ways to keep, which come last.
+    On the domains of the sets' agents, but for ways to keep, which are scored on all.
     """
-    others = [name for name in TUNED if name not in EVERYWHERE]
-    reached = [label for label in (*DEFAULTS.values(), *COMBINED) if label not in {*CORE, *SLOW, *SLOWEST, *COSTLY}]
+    others = sorted((name for name in TUNED if name not in EVERYWHERE), key=COSTLY.__contains__)
+    late = {*CORE, *SLOW, *SLOWEST, *COSTLY, *COMBINED, *READING}
     kept = [label for label in KEEP if "untrained kept" in label]
     fixed = [
         *many(CORE, HEALTHY, TEST, 1),
-        *many(SLOW, HEALTHY, TEST, 2),
-        *many(COSTLY, HEALTHY, TEST, 2),
-        *many(SLOWEST, HEALTHY, TEST, 3),
-        *many([label for label in NEAREST if label not in SLOWEST], HEALTHY, TEST, 5, "nearest"),
-        *many(reached, HEALTHY, TEST, 6),
-        *many(FLOATS, SOME_SETS, TEST, 7, "float32"),
-        *(Merge(name, again(RULES[label]), TEST, 7) for label in ("wudi_auto", "TA 1.0") for name in SOME_SETS),
-        *many(kept, FIRST, TEST, 8, wide=True),
-        *advised_merges(advice, HARM, kept, 8),
-        *(Merge(name, halved(label), TEST, 8, wide=True) for name in HARM for label in kept),
+        *many((*SLOW, *COSTLY, *COMBINED), HEALTHY, TEST, 2),
+        *many((*READING, *SLOWEST), HEALTHY, TEST, 3),
+        *many((*kept, "wudi_auto", "mean"), HARM, TEST, 4, wide=True),
+        *advised_merges(advice, HARM, kept, 4),
+        *(Merge(name, halved(label), TEST, 4, wide=True) for name in HARM for label in kept),
+        *many(kept, FIRST, TEST, 6, wide=True),
+        *many([label for label in NEAREST if label not in SLOWEST], HEALTHY, TEST, 7, "nearest"),
+        *many(FLOATS, SOME_SETS, TEST, 8, "float32"),
+        *(Merge(name, again(RULES[label]), TEST, 8) for label in ("wudi_auto", "TA 1.0") for name in SOME_SETS),
+        *many([label for label in DEFAULTS.values() if label not in late], HEALTHY, TEST, 9),
     ]
     families = [
         *((1, name, list(HEALTHY)) for name in EVERYWHERE),
-        *((4, name, list(HEALTHY)) for name in sorted(others, key=COSTLY.__contains__)),
+        *((5, name, list(HEALTHY)) for name in others if name not in SPECTRAL),
+        *((6, name, list(SPECTRAL_SETS)) for name in SPECTRAL),
     ]
     return Plan(fixed, families, MODELS, TEST, SURVEY_COUNTS)
 

@@ -4,7 +4,8 @@
 
 Product merges run on the processors, those of whole matrices on the GPUs, in processes that stay alive; what is merged
 waits in memory (or WORK) until a scorer takes and deletes it. What must not be lacking comes first. Whatever fails is
-noted in the results, and the rest goes on. Results: results/seedN.json.
+noted in the results, and the rest goes on; what reads measurements that are not there waits and is lacking at the end.
+Results: results/seedN.json.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from crew import workers_of
 from jobs import Merging, Scoring
+from merging import Kitchen
 from plans import Merge, Plan, confirm_plan, lacking_of, select_plan, tiny_plan
 from pool import Done, Worker, collect
 from saved import RESULTS, Saved, architecture_of, name_of, results_name
@@ -30,7 +32,7 @@ from study2 import confirm2_plan, methods_plan, survey_plan, tiny_confirm2, tiny
 from warm import keep_loops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WAITING = 24  # merged checkpoints of 270 MB that may wait for a scorer
 SCORERS = 2  # on one GPU
@@ -52,10 +54,13 @@ def main() -> None:
         keep_loops(given.work)
     folder = given.work / f"seed{given.seed}"
     name = name_of(architecture_of(folder), given.seed)
-    plan = plan_of(given.plan, name, read_advice(folder), tiny=given.tiny)
-    saved = Saved(given.results / results_name(folder, given.seed), folder, given.seed, plan.counts)
+
+    def planned() -> Plan:
+        return plan_of(given.plan, name, read_advice(folder), tiny=given.tiny)
+
+    saved = Saved(given.results / results_name(folder, given.seed), folder, given.seed, planned().counts)
     with scratch_folder(given.work) as scratch:
-        Sweep(given, plan, saved, scratch).run()
+        Sweep(given, planned, saved, scratch).run()
 
 
 def words(about: str) -> argparse.ArgumentParser:
@@ -104,11 +109,16 @@ def scratch_folder(work: Path) -> Iterator[Path]:
 
 
 class Sweep:
-    """Gives jobs to processes, best first, until nothing is left or time is up."""
+    """Gives jobs to processes, best first, until nothing is left or time is up.
 
-    def __init__(self, given: argparse.Namespace, plan: Plan, saved: Saved, scratch: Path):
-        self._plan, self._saved, self._scratch = plan, saved, scratch
+    What guard.py and grams.py leave meanwhile is taken up; a merge that reads it waits till then.
+    """
+
+    def __init__(self, given: argparse.Namespace, planned: Callable[[], Plan], saved: Saved, scratch: Path):
+        self._planned, self._saved, self._scratch = planned, saved, scratch
+        self._plan = planned()
         self._folder = given.work / f"seed{given.seed}"
+        self._kitchen, self._told_advice = Kitchen(self._folder, 1, "cpu"), read_advice(self._folder)
         self._about = {"plan": given.plan, "gpus": 0 if given.tiny else given.gpus}
         self._started = time.time()
         self._ends = self._started + given.seconds
@@ -116,13 +126,14 @@ class Sweep:
         self._tries: dict[str, int] = {}
         self._facts: dict[str, dict[str, Any]] = {}
         self._done, self._told = 0, 0.0
-        self._mergers, self._scorers = workers_of(given, plan.counts)
+        self._mergers, self._scorers = workers_of(given, self._plan.counts)
         self._queue_models()
 
     def run(self) -> None:
         """All of it."""
         try:
             while time.time() < self._ends and self._give():
+                self._look_for_advice()
                 for done in collect(self._busy(), min(1.0, max(0.0, self._ends - time.time()))):
                     self._take(done)
                 self._saved.write(every=5)
@@ -131,6 +142,11 @@ class Sweep:
             for worker in (*self._mergers, *self._scorers):
                 worker.stop()
             self._close()
+
+    def _look_for_advice(self) -> None:
+        """A plan made anew once the guard has spoken."""
+        if not self._told_advice and (advice := read_advice(self._folder)):
+            self._told_advice, self._plan = advice, self._planned()
 
     def _queue_models(self) -> None:
         """Base and agents, those first whose scores lack."""
@@ -178,7 +194,10 @@ class Sweep:
         return [
             merge
             for merge in self._plan.wanted(self._saved.data["merges"], self._saved.means())
-            if merge.key not in going and merge.key not in self._saved.data["failed"] and there.issuperset(merge.agents)
+            if merge.key not in going
+            and merge.key not in self._saved.data["failed"]
+            and there.issuperset(merge.agents)
+            and self._kitchen.measured(merge)
         ]
 
     def _busy(self) -> list[Worker]:

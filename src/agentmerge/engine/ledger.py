@@ -36,7 +36,8 @@ class Ledger:
         """
         self.phase = phase
         self.survey = Survey()
-        self._questions = {question.key: question for question in questions}
+        self._keys = {question: question.key for question in questions}
+        self._questions = {key: question for question, key in self._keys.items()}
         self._commit = commit
         self._done: dict[str, list[tuple[int, int]]] = {}
         self._fresh: dict[str, tuple[list[tuple[int, int]], Answers]] = {}
@@ -65,7 +66,7 @@ class Ledger:
         return joined(self._done.get(name, ()))
 
     def _entry(self, name: str, ranges: list[tuple[int, int]], answers: Answers) -> dict[str, Any]:
-        encoded = {question.key: question.answers.encode(answer) for question, answer in answers.items()}
+        encoded = {self._keys[question]: question.answers.encode(answer) for question, answer in answers.items()}
         return {"phase": self.phase, "tensor": name, "ranges": joined(ranges), "answers": encoded}
 
     def _restore(self, entry: Mapping[str, Any]) -> None:

@@ -81,26 +81,29 @@ class Making(Wrapper):
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The inner method on the made task vectors, float32 [n]."""
-        maker = self.maker(survey)
-        return super().merge(stack if maker is None else maker(stack), survey)
+        if (maker := self.maker(survey)) is None:
+            return self.then.merge(stack, survey)
+        return self.then.merge(maker(stack), self._behind(maker, survey))
 
     def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The inner method's kernels on the made task vectors; none where it must see a tensor whole."""
         maker = self.maker(survey)
         if maker is None:
-            return super().kernel(stack, survey)
+            return self.then.kernel(stack, survey)
         if sees_whole(self, stack):
             return None
-        inner, make = self._inner(survey), maker
+        inner, make = self._behind(maker, survey), maker
         return in_parts(stack, lambda part: self.then.kernel(make(part), inner), parts_of(self, stack))
 
     def _inner(self, survey: Survey) -> Survey:
         if self.needs(survey):
             return Survey()
-        if (maker := self.maker(survey)) is None:
-            return survey
-        found = maker
-        return survey.derived((self, "inner"), lambda: survey.seen_through(lambda q: _made(q, found), self.under))
+        maker = self.maker(survey)
+        return survey if maker is None else self._behind(maker, survey)
+
+    def _behind(self, maker: Maker, survey: Survey) -> Survey:
+        """The survey of what was made, once it is known who makes: asked for every block, so `needs` is not."""
+        return survey.derived((self, "inner"), lambda: survey.seen_through(lambda q: _made(q, maker), self.under))
 
 
 def _made(question: Foldable[Any], maker: Maker) -> Foldable[Any]:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -36,6 +35,7 @@ from agentmerge.methods.base import Context, Dilution, MergeMethod, added
 from agentmerge.methods.cut import Cut
 from agentmerge.methods.making import Made, Maker
 from agentmerge.survey.products import Powers
+from agentmerge.survey.statistic import digested
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -190,7 +190,7 @@ class Select(Maker):
     @property
     def key(self) -> str:
         """A digest of the limits."""
-        return f"Selected {sha256(repr(self.limits).encode()).hexdigest()[:32]}"
+        return digested("Selected", self.limits)
 
     def __call__(self, stack: Stack) -> Stack:
         """The stack with task vectors that hold nothing else."""

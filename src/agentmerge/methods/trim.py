@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import numpy as np
 from agentmerge import kernels
 from agentmerge.methods.cut import Limits, limits_at
 from agentmerge.methods.making import Maker
+from agentmerge.survey.statistic import digested
 
 if TYPE_CHECKING:
     from agentmerge.tensors import Array, Stack
@@ -49,8 +49,7 @@ class Trim(Maker):
     @property
     def key(self) -> str:
         """A digest of the bounds, of which a model has hundreds."""
-        bounds = repr((self.low, self.high, self.factor))
-        return f"Trimmed {sha256(bounds.encode()).hexdigest()[:32]}"
+        return digested("Trimmed", (self.low, self.high, self.factor))
 
     def __call__(self, stack: Stack) -> Stack:
         """The stack with task vectors trimmed."""

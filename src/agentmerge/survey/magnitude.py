@@ -13,7 +13,7 @@ import numpy as np
 
 from agentmerge.kernels.arguments import LOW_BITS
 from agentmerge.survey.answers import Answers, Histogram, Histograms
-from agentmerge.survey.statistic import Statistic
+from agentmerge.survey.statistic import Statistic, digested
 
 if TYPE_CHECKING:
     from agentmerge.kernels import Backend
@@ -52,6 +52,11 @@ class MagnitudeLow(Statistic[tuple[Histogram, ...]]):
     bins: tuple[tuple[str, tuple[int, ...]], ...]
     """Tensor name, or EVERYWHERE, to the bin that MagnitudeHigh chose for each agent; -1 for none."""
     answers: ClassVar[Answers[tuple[Histogram, ...]]] = Histograms()
+
+    @property
+    def key(self) -> str:
+        """A digest of the bins, of which a model has hundreds."""
+        return digested("MagnitudeLow", self.bins)
 
     @property
     def per_tensor(self) -> bool:  # type: ignore[override]

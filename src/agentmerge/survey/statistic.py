@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, final
 
 from agentmerge.tensors import LEAF
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Cast, Reach, Stack, TensorSpec
 
 T = TypeVar("T")
+
+
+def digested(name: str, settings: Hashable) -> str:
+    """A key of fixed length of settings that hold something for every tensor: the name and 128 bits of SHA-256."""
+    return f"{name} {sha256(repr(settings).encode()).hexdigest()[:32]}"
 
 
 class Foldable(ABC, Generic[T]):
