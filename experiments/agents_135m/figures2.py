@@ -12,8 +12,9 @@ from hypotheses import confirming, paired
 from matplotlib import pyplot as plt
 from plans import key
 from results import Seed, Value
-from rules import WIDE
+from rules import DEFAULTS, WIDE
 from sets import ABOUT, HARM, SETS, untrained
+from study2 import EVERYWHERE
 from tables2 import called, ends, kept, own_gaps, single_gaps
 from tasks import DOMAINS
 
@@ -45,10 +46,40 @@ def draw_all(seeds: Sequence[Seed], registered: dict[str, Any], folder: Path) ->
         "ways": partial(ways_figure, [*choosing, *these], rule, registered["tuned"]),
     }
     for name, make in draw.items():
-        figure = make()
-        figure.tight_layout()
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-        plt.close(figure)
+        save(make(), folder / f"{name}.svg")
+
+
+def draw_methods(seeds: Sequence[Seed], folder: Path) -> None:
+    """Every method of the seed that scored them all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plt.rcParams["svg.hashsalt"] = "agentmerge"
+    for seed in seeds[:1]:
+        save(methods_figure(seed, EVERYWHERE), folder / "methods.svg")
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write it; the same figure gives the same bytes."""
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def methods_figure(seed: Seed, families: Sequence[str]) -> Any:
+    """Each method at its default: every set as a point, their mean as a line, against the tuned baseline."""
+    gaps = {name: own_gaps(seed, label, families) for name, label in DEFAULTS.items()}
+    means = {name: found.mean.mean for name, one in gaps.items() if (found := ends(one))}
+    order = sorted(means, key=lambda name: means[name])
+    figure, axis = plt.subplots(figsize=(9, 0.26 * len(order) + 1))
+    for place, name in enumerate(order):
+        there = [gap.mean for gap in gaps[name].values() if gap]
+        colour = MINE if name == "wudi_auto" else "#3b6ea5"
+        axis.plot(there, [place] * len(there), "o", color=colour, alpha=0.5, ms=4)
+        axis.plot([means[name]] * 2, [place - 0.35, place + 0.35], color=colour, lw=2)
+    axis.axvline(0, color="black", linewidth=0.8)
+    axis.set_yticks(range(len(order)), order, fontsize="small")
+    axis.set(xlabel="points from the better of tuned Task Arithmetic and TIES", ylim=(-0.6, len(order) - 0.4))
+    axis.grid(axis="x", lw=0.3)
+    return figure
 
 
 def untrained_figure(seeds: Sequence[Seed], rule: str) -> Any:

@@ -12,9 +12,9 @@ from hypotheses import ADVISED, accused_in, confirming, paired, verdicts
 from plans import key
 from results import Seed, average
 from rules import KEEP, RULES, TUNED, WIDE
-from sets import ABOUT, DAMAGED, HARM, HEALTHY, MEASURED, domain_of
+from sets import DAMAGED, HARM, HEALTHY, MEASURED, domain_of
 from study2 import BESIDE, HALF, KEPT
-from tables2 import Ends, below, by_seed, called, ends, own_gaps, single_gaps
+from tables2 import Ends, below, by_seed, called, each_damaged, ends, own_gaps, single_gaps
 from tasks import DOMAINS
 
 if TYPE_CHECKING:
@@ -81,15 +81,12 @@ def surveyed(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str
     told += [f"{label}{HALF}" for label in (KEPT, "wudi_auto, keep unowned")]
     harm = list(dict.fromkeys([rule, *WIDE, *told]))
     measured = [name for name in HEALTHY if name in MEASURED]
-    shown = list(dict.fromkeys([rule, KEPT, "wudi_auto, keep x 0.3", "regmean, keep"]))
     kept = dict.fromkeys((rule, *KEEP, "wudi_auto", "wudi exact", "regmean", "mean", "TA 1.0"))
 
     def each(make: Callable[[Seed], str]) -> str:
         return "\n\n".join(make(seed) for seed in seeds) or LACKS
 
     return {
-        "unscored": ", ".join(f"`{name}`" for seed in seeds for name in tables2.unscored(seed, tuned)) or "none",
-        "methods_table": each(partial(tables2.methods_table, kept=shown, beside="wudi_auto", families=tuned)),
         "survey_gap_table": tables.gap_table(seeds, list(RULES), tuned) if seeds else LACKS,
         "survey_data_table": tables.gap_table(seeds, [rule, *DATA], tuned, measured) if seeds else LACKS,
         "survey_keep_table": each(partial(tables2.summary_table, labels=kept, families=tuned)),
@@ -133,12 +130,7 @@ def damaged_told(seed: Seed) -> str:
 
 def below_told(seed: Seed, label: str) -> str:
     """Domains of the sets with a damaged agent that are not above base and mean, and the furthest below the base."""
-    cases = {
-        f"{ABOUT[name]}, {domain}": paired(seed, key(label, name), "base", [domain])
-        for name in HARM
-        for domain in DOMAINS
-    }
-    found = ends(cases)
+    found = ends(each_damaged(seed, label, "base"))
     return f"{below(seed, label)}, at worst {worst_told(found)}" if found else ""
 
 

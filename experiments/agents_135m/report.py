@@ -12,6 +12,7 @@ from typing import Any
 
 import both_tables
 import parts2
+import parts_methods
 import tables
 from guard_tables import guard_numbers, put_into, section
 from hypotheses import ADVISED, REGISTERED2, confirming, paired, read_registered, taking_part, verdicts
@@ -26,6 +27,7 @@ PAGES = {
     "evidence.md": "findings.md",
     "evidence-135m.md": "findings-tables.md",
     "evidence-135m-2.md": "findings-tables2.md",
+    "evidence-135m-methods.md": "findings-methods.md",
 }
 HARM_PAGE = "harm.md"
 
@@ -47,6 +49,7 @@ def main() -> None:
     folder = given.docs / "figures" / "evidence-135m"
     figures.draw_all(seeds[0], studies[0], folder)
     figures2.draw_all(seeds[1], studies[1], folder)
+    figures2.draw_methods([seed for seed in every if seed.name in parts_methods.SEEDS], folder)
     for page, made in pages(every, *studies).items():
         (given.docs / page).write_text(made, encoding="utf-8")
     if (given.docs / HARM_PAGE).exists():
@@ -60,13 +63,15 @@ def pages(seeds: list[Seed], first: dict[str, Any], second: dict[str, Any]) -> d
     """The pages by their names: what the texts call {name} is put in its place.
 
     Args:
-        seeds: of both studies.
+        seeds: of both studies, and what scored every method.
         first: what was said before the first.
         second: before the second.
     """
     one, two = (taking_part(seeds, registered) for registered in (first, second))
     made = parts(one, first) | parts2.parts(two, second)
-    made["cost_table"] = both_tables.cost_table([*one, *two])
+    last = [seed for seed in seeds if seed.name in parts_methods.SEEDS]
+    made |= parts_methods.parts(last, [seed for seed in two if seed.name in second["selection_seeds"]])
+    made["cost_table"] = both_tables.cost_table([*one, *two, *last])
     said = [*first["hypotheses"], *second["hypotheses"]]
     made["said_table"] = both_tables.said_table(verdicts(one, first), verdicts(two, second), said)
     found = {}
@@ -113,7 +118,6 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         "merge_time_table": tables.merge_time_table(seeds),
         "failure_table": tables.failure_table(seeds),
         "set_table": tables.set_table(),
-        "five_others": five_told(these, registered),
         "recommended": rule,
         "tuned": " and ".join(tuned),
         "confirmation_seeds": " and ".join(map(str, registered["confirmation_seeds"])),
@@ -122,14 +126,6 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         **guard_numbers(seeds),
         **harm_numbers(these),
     }
-
-
-def five_told(seeds: list[Seed], registered: dict[str, Any]) -> str:
-    """What the rivals of whole matrices came to on the set of five, the mean of the seeds."""
-    labels = [label for label in registered["rivals"] if RULES[label].gpu]
-    gap = partial(Seed.gap, families=registered["tuned"], name="E5")
-    gaps = {label: over(seeds, partial(gap, label=label)) for label in labels}
-    return ", ".join(f"{label} {found.signed}" for label, found in gaps.items() if found) or "(not scored)"
 
 
 def numbers(seeds: list[Seed], rule: str, tuned: list[str]) -> dict[str, str]:

@@ -71,16 +71,22 @@ def damaged_gaps(seed: Seed, label: str) -> dict[str, Value | None]:
     return {ABOUT[name]: paired(seed, key(label, name), "base", list(DOMAINS)) for name in HARM}
 
 
-def below(seed: Seed, label: str) -> str:
-    """Domains of the sets with a damaged agent that are not above base and mean, of those that were scored."""
-    others = {name: ("base", key("mean", name)) for name in HARM}
-    gaps = [
-        [paired(seed, key(label, name), other, [domain]) for other in others[name]]
+def each_damaged(seed: Seed, label: str, other: str) -> dict[str, Value | None]:
+    """A rule against the base or another rule on every single domain of the sets with the damaged agent."""
+    return {
+        f"{ABOUT[name]}, {domain}": paired(
+            seed, key(label, name), "base" if other == "base" else key(other, name), [domain]
+        )
         for name in HARM
         for domain in DOMAINS
-    ]
-    there = [[gap.mean for gap in pair if gap] for pair in gaps if all(pair)]
-    return f"{sum(min(pair) <= 0 for pair in there)} of {len(there)}" if there else ""
+    }
+
+
+def below(seed: Seed, label: str) -> str:
+    """Domains of the sets with a damaged agent that are not above base and mean, of those that were scored."""
+    base, mean = (each_damaged(seed, label, other) for other in ("base", "mean"))
+    both = [(one.mean, two.mean) for one, two in zip(base.values(), mean.values(), strict=True) if one and two]
+    return f"{sum(min(pair) <= 0 for pair in both)} of {len(both)}" if both else ""
 
 
 def summary_table(seed: Seed, labels: Iterable[str], families: Sequence[str]) -> str:
@@ -157,22 +163,22 @@ def everywhere_table(seed: Seed, mine: str, labels: Iterable[str]) -> str:
     return markdown(head, [[label, *(shown(gaps[name], signed=True) for name in used)] for label, gaps in rows])
 
 
-def methods_table(seed: Seed, kept: Sequence[str], beside: str, families: Sequence[str]) -> str:
+def methods_table(seed: Seed, more: Sequence[str], beside: str, families: Sequence[str], wide: Seed) -> str:
     """Every method once, on the domains of the agents, best to worst, with what it does where no agent was trained.
 
-    Every method was scored there in the sets with a damaged agent, the main ones in the others, too.
-
     Args:
-        seed: that surveyed.
-        kept: rules with `keep` that are shown, too.
+        seed: that scored them.
+        more: rules that are shown, too.
         beside: the rule that each is held against.
         families: of the tuned baseline.
+        wide: the seed that scored them where no agent was trained: each in the sets with a damaged agent, the main
+            ones in the others, too.
     """
-    labels = {f"`{name}`": label for name, label in DEFAULTS.items()} | {label: label for label in kept}
+    labels = {f"`{name}`": label for name, label in DEFAULTS.items()} | {label: label for label in more}
     by_method = {family.make(1.0)["name"]: name for name, family in TUNED.items()}
     rows = []
     for name, label in labels.items():
-        own, left = ends(own_gaps(seed, label, families)), untrained_gaps(seed, label)
+        own, left = ends(own_gaps(seed, label, families)), untrained_gaps(wide, label)
         family = by_method.get(name.strip("`"))
         tuned = ends(tuned_gaps(seed, family, families)) if family else None
         if own:

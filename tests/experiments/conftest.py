@@ -102,3 +102,10 @@ def survey(experiment: Any) -> Any:
     """The second study's seed that surveys, made up as the others."""
     advice = {name: {"weights": {"damaged": 0.5}} for name in experiment("sets").HARM}
     return experiment("results").Seed(made_up(experiment, experiment("study2").survey_plan(advice), 4))
+
+
+@pytest.fixture(scope="module")
+def every_method(experiment: Any) -> Any:
+    """The seed that scores every method after both studies, made up as the others."""
+    advice = {name: {"weights": {"damaged": 0.5}} for name in experiment("sets").HARM}
+    return experiment("results").Seed(made_up(experiment, experiment("study2").methods_plan(advice), 6))

@@ -28,11 +28,11 @@ def test_the_guards_table_has_what_it_told_and_what_it_missed(
 
 
 def test_the_pages_say_everything_that_their_texts_name(
-    experiment: Any, scored: dict[int, dict[str, Any]], survey: Any, second: list[Any]
+    experiment: Any, scored: dict[int, dict[str, Any]], survey: Any, second: list[Any], every_method: Any
 ) -> None:
     hypotheses, report = experiment("hypotheses"), experiment("report")
     studies = [hypotheses.read_registered(path) for path in (hypotheses.REGISTERED, hypotheses.REGISTERED2)]
-    seeds = [*(experiment("results").Seed(data) for data in scored.values()), survey, *second]
+    seeds = [*(experiment("results").Seed(data) for data in scored.values()), survey, *second, every_method]
     pages = report.pages(seeds, *studies)
     for text in (*pages.values(), report.guard_part(seeds, *studies)):
         assert "{" not in text
@@ -46,15 +46,17 @@ def test_the_pages_say_everything_that_their_texts_name(
     assert all("| **holds** | " in pages[page] for page in ("evidence-135m.md", "evidence-135m-2.md"))
 
 
-def test_every_method_is_in_the_table_of_methods_the_best_first(experiment: Any, survey: Any) -> None:
+def test_every_method_is_in_the_table_of_methods_the_best_first(
+    experiment: Any, survey: Any, every_method: Any
+) -> None:
     tables, rules = experiment("tables2"), experiment("rules")
-    kept = ["wudi_auto, keep", "regmean, keep"]
-    lines = tables.methods_table(survey, kept, "wudi_auto", ("TA", "TIES")).splitlines()[2:]
+    more = ["wudi_auto per matrix", "calibrate iso_c"]
+    lines = tables.methods_table(every_method, more, "wudi_auto", ("TA", "TIES"), survey).splitlines()[2:]
     rows = [line.strip("| ").split(" | ") for line in lines]
-    assert {row[0].partition(" (")[0] for row in rows} == {*(f"`{name}`" for name in rules.DEFAULTS), *kept}
+    assert {row[0].partition(" (")[0] for row in rows} == {*(f"`{name}`" for name in rules.DEFAULTS), *more}
     means = [float(row[1].split(" ")[0]) for row in rows]
     assert means == sorted(means, reverse=True)
-    assert rows[0][0] == "wudi_auto, keep"
+    assert rows[0][0].startswith("`wudi_auto`") or rows[0][0] == "wudi_auto per matrix"
     assert "`fisher` (8 of 12 sets)" in {row[0] for row in rows}
 
 
@@ -72,7 +74,12 @@ def test_what_a_merge_does_where_no_agent_was_trained_is_against_the_base(experi
 
 @pytest.mark.slow
 def test_figures_are_drawn_alike_from_the_same_results(
-    experiment: Any, scored: dict[int, dict[str, Any]], survey: Any, second: list[Any], tmp_path: Path
+    experiment: Any,
+    scored: dict[int, dict[str, Any]],
+    survey: Any,
+    second: list[Any],
+    every_method: Any,
+    tmp_path: Path,
 ) -> None:
     pytest.importorskip("matplotlib", reason="draws the figures; .ci/run installs it")
     seeds, hypotheses = [experiment("results").Seed(data) for data in scored.values()], experiment("hypotheses")
@@ -80,6 +87,7 @@ def test_figures_are_drawn_alike_from_the_same_results(
         experiment("figures").draw_all(seeds, hypotheses.read_registered(), tmp_path / folder)
         registered = hypotheses.read_registered(hypotheses.REGISTERED2)
         experiment("figures2").draw_all([survey, *second], registered, tmp_path / folder)
-    assert len(list((tmp_path / "a").iterdir())) == 7
+        experiment("figures2").draw_methods([every_method], tmp_path / folder)
+    assert len(list((tmp_path / "a").iterdir())) == 8
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()

@@ -47,6 +47,24 @@ def test_an_agent_that_is_left_out_is_in_no_recipe(experiment: Any) -> None:
     assert list(experiment("merging").Kitchen(Path("seed"), 2, "cpu").recipe(merge)["agents"]) == ["tool", "memory"]
 
 
+def test_a_merge_waits_until_what_it_reads_was_measured(experiment: Any, tmp_path: Path) -> None:
+    rules, plans = experiment("rules"), experiment("plans")
+    kitchen = experiment("merging").Kitchen(tmp_path, 1, "cpu")
+    reads = {
+        "wudi_auto": [],
+        "wudi_auto, keep": ["grams/base"],
+        "wudi_auto, untrained kept": ["grams/even-E2"],
+        "regmean": ["grams/tool", "grams/memory"],
+        "RAM, importance": ["importance/tool", "importance/memory"],
+    }
+    for label, folders in reads.items():
+        merge = plans.Merge("E2", rules.RULES[label], (), 0)
+        for folder in folders:
+            assert not kitchen.measured(merge)
+            (tmp_path / folder).mkdir(parents=True)
+        assert kitchen.measured(merge)
+
+
 def test_every_registered_method_is_in_a_rule_or_it_is_said_why_not(experiment: Any) -> None:
     from agentmerge.methods.registry import known_methods
 
