@@ -30,7 +30,8 @@ FIRST = ("H3", "H4", "H7", "E3", "D2", "X3", "F3", "E5", "E2")
 """Sets that must not be lacking, in their order; the seeds that confirm have these alone."""
 COSTLY = ("disentangle TIES", "DELLA", "DELLA linear", "Breadcrumbs", "Breadcrumbs TIES")
 """Five to fifteen seconds of a processor with three agents, where most take 1 to 3."""
-SLOW, SLOWEST = ("wudi adam", "tsv_m", "iso_c", "iso_cts", "svc TA"), ("resmerge", "esm", "esm_vit")
+SLOW = ("wudi adam", "tsv_m", "iso_c", "iso_cts", "svc TA")
+SLOWEST = ("resmerge", "esm", "esm_vit", "calibrate resmerge")
 """From eight seconds of a GPU on, and half a minute and more: what else there is to do comes before them."""
 COMBINED = (
     "wudi_auto, RAM auto elsewhere",
@@ -86,12 +87,14 @@ def methods_plan(advice: Mapping[str, Any]) -> Plan:
     kept = [label for label in KEEP if "untrained kept" in label]
     fixed = [
         *many(CORE, HEALTHY, TEST, 1),
-        *many((*SLOW, *COSTLY, *COMBINED), HEALTHY, TEST, 2),
-        *many((*READING, *SLOWEST), HEALTHY, TEST, 3),
-        *many((*kept, "wudi_auto", "mean"), HARM, TEST, 4, wide=True),
-        *advised_merges(advice, HARM, kept, 4),
-        *(Merge(name, halved(label), TEST, 4, wide=True) for name in HARM for label in kept),
+        *many((*SLOW, *COSTLY), HEALTHY, TEST, 3),
+        *many((*kept, "wudi_auto", "mean"), HARM, TEST, 2, wide=True),
+        *advised_merges(advice, HARM, ["wudi_auto", *kept], 2),
+        *(Merge(name, halved(label), TEST, 2, wide=True) for name in HARM for label in ("wudi_auto", *kept)),
+        *many([label for label in COMBINED if label not in SLOWEST], HEALTHY, TEST, 4),
+        *many((*READING, "esm", "esm_vit"), HEALTHY, TEST, 4),
         *many(kept, FIRST, TEST, 6, wide=True),
+        *many(SLOWEST, HEALTHY, TEST, 8),
         *many([label for label in NEAREST if label not in SLOWEST], HEALTHY, TEST, 7, "nearest"),
         *many(FLOATS, SOME_SETS, TEST, 8, "float32"),
         *(Merge(name, again(RULES[label]), TEST, 8) for label in ("wudi_auto", "TA 1.0") for name in SOME_SETS),
