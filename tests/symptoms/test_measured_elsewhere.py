@@ -169,7 +169,8 @@ def test_a_copy_of_the_same_weights_is_taken(how: Any, sources: Sources, tmp_pat
 
 
 def test_samples_are_the_same_however_weights_are_divided(sources: Sources, tmp_path: Path) -> None:
-    copy = write_checkpoint(tmp_path / "copy", backwards(read_checkpoint(sources.base)), config=TIED, shard_size=4000)
+    copied = backwards(tied(read_checkpoint(sources.base)))
+    copy = write_checkpoint(tmp_path / "copy", copied, config=TIED, shard_size=4000)
     with (
         opened(None, str(sources.base)) as one,
         opened(None, str(copy)) as two,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from agentmerge.alike.names import HEAD
 from agentmerge.errors import BASE, ONTO, Note, RecipeError, SourceError
 from agentmerge.files.documents import abbreviated, json_or_nothing
 from agentmerge.sources.sampled import Sample, compared, sampled
@@ -23,10 +24,12 @@ CALLED = {BASE: "the base", ONTO: "what the merge is put onto"}
 def measured_on(weights: Weights) -> dict[str, str]:
     """What the files of a measurement say of the weights that it was made on.
 
+    Of a head nothing, which is stored or not where it is tied.
+
     Raises:
         SourceError: the weights can't be read.
     """
-    return {MEASURED_ON: json.dumps(sampled(weights), separators=(",", ":"))}
+    return {MEASURED_ON: json.dumps(sampled(weights, lambda name: not HEAD.search(name)), separators=(",", ":"))}
 
 
 def of_these(lying: Source, named: Sequence[Source], others: Iterable[Source], *, allowed: bool) -> Source:

@@ -12,7 +12,7 @@ from agentmerge.sources.prefixes import by_common_name, common_name
 from agentmerge.tensors import MERGEABLE, Block
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from agentmerge.sources.source import Weights
     from agentmerge.tensors import TensorSpec
@@ -52,13 +52,17 @@ def middle(spec: TensorSpec) -> Block:
     return Block(spec, start, min(start + PIECE, spec.elements))
 
 
-def sampled(weights: Weights) -> dict[str, Sample]:
+def sampled(weights: Weights, wanted: Callable[[str], bool]) -> dict[str, Sample]:
     """Samples of up to SAMPLED tensors, matrices first: the same however the weights are divided into files.
+
+    Args:
+        weights: whose numbers are here.
+        wanted: whether a tensor may be looked at, by name.
 
     Raises:
         SourceError: they can't be read.
     """
-    specs = [spec for spec in weights.specs.values() if spec.dtype in MERGEABLE and spec.elements]
+    specs = [spec for spec in weights.specs.values() if spec.dtype in MERGEABLE and spec.elements and wanted(spec.name)]
     specs.sort(key=lambda spec: (len(spec.shape) < 2, sha256(spec.name.encode()).digest()))
     return {spec.name: _sample(weights, spec) for spec in specs[:SAMPLED]}
 
