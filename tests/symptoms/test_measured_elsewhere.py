@@ -11,7 +11,7 @@ import pytest
 from agentmerge import merge
 from agentmerge.alike.measured import MEASURED_ON, measured_on
 from agentmerge.deltas.pack import pack
-from agentmerge.engine.preflight import check
+from agentmerge.engine.preflight import check, planned_from_afar
 from agentmerge.errors import Problem, RecipeError, SourceError
 from agentmerge.files.save import save
 from agentmerge.recipe import Recipe
@@ -88,6 +88,8 @@ def test_two_agents_folders_that_are_swapped_are_both_told_with_whose_they_are(
     ]
     with pytest.raises(RecipeError, match=rf"agents\.code\.{kind}: .*\n?.*agents\.tool\.{kind}: "):
         merge(given, tmp_path / "out")
+    with pytest.raises(RecipeError, match=kind), planned_from_afar(Recipe.parse(given)):
+        pass  # what a dry run looks at
     assert not (tmp_path / "out").exists()
 
 
