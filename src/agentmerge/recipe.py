@@ -71,6 +71,8 @@ class Inputs(Settings):
     """When vocabularies have different numbers of rows: stop, keep the base's rows, or add those of one agent."""
     rope: Literal["error", "base"] = "error"
     """When an agent has other rotary embeddings: stop, or merge under the base's."""
+    measured: Literal["error", "allow"] = "error"
+    """When importance, grams or keep were measured on other weights: stop, or merge with them all the same."""
     untie: bool = False
     """Give the output a head of its own where the base ties it to the embedding."""
     tokenizer_from: str = "base"

@@ -83,6 +83,7 @@ def test_a_recipe_of_options_is_the_one_of_the_file(tmp_path, recipe_of):
             "vocab": "base-rows",
             "rope": "base",
             "storage_rounding": "count",
+            "measured": "allow",
             "untie": True,
             "tokenizer_from": "code",
         },

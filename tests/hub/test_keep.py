@@ -9,11 +9,13 @@ import pytest
 import yaml
 
 from agentmerge import merge, push
+from agentmerge.alike.measured import measured_on
 from agentmerge.engine.estimate import fetch_bytes
 from agentmerge.engine.preflight import check, planned_from_afar
-from agentmerge.errors import AlignmentError
+from agentmerge.errors import AlignmentError, RecipeError
 from agentmerge.files.save import save
 from agentmerge.recipe import Recipe
+from agentmerge.sources.opening import opened
 from agentmerge.testing import random_gram, read_checkpoint, write_checkpoint
 from tests.hub.server import WRITER
 
@@ -58,6 +60,20 @@ def test_it_is_looked_at_from_afar_and_fetched(on_hub: Sources, keep: Path, tmp_
     merge(local, tmp_path / "local")
     found, expected = read_checkpoint(tmp_path / "out"), read_checkpoint(tmp_path / "local")
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+def test_what_was_measured_on_an_agent_is_told_once_the_numbers_are_here(
+    on_hub: Sources, keep: Path, tmp_path: Path
+) -> None:
+    with opened(None, str(on_hub.agents["code"])) as code:
+        save(tmp_path / "of-code", read_checkpoint(keep), metadata=measured_on(code.weights))
+    given = recipe(on_hub, str(tmp_path / "of-code"))
+    assert check(Recipe.parse(given)).ok
+    told = r"keep: .*of-code was measured on agent 'code' \(org/code\), expected the base \(org/base\)\."
+    with pytest.raises(RecipeError, match=told):
+        merge(given, tmp_path / "out")
+    assert [finding.where for finding in check(Recipe.parse(given)).findings if finding.severity == "error"] == ["keep"]
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_a_merge_is_put_onto_is_fetched_too(on_hub: Sources, hub: HubServer, keep: Path, tmp_path: Path) -> None:

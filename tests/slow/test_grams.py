@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agentmerge.api import merge
-from agentmerge.errors import DataError, MergeError, OutputError, SourceError
+from agentmerge.errors import DataError, MergeError, OutputError, RecipeError, SourceError
 from agentmerge.importance import grams as module
 from agentmerge.importance.grams import GramOptions, measure_grams
 from agentmerge.importance.record import GramRecord
@@ -189,6 +189,9 @@ def test_few_tokens_are_told_and_a_merge_reads_them(tmp_path):
         agents[name] = {"source": str(agent), "grams": str(tmp_path / f"{name}-grams")}
     few = measure_grams(agent, data, tmp_path / "few", wanted().model_copy(update={"examples": 1}))
     assert "9 tokens are fewer than the inputs of 8 matrices" in few.warnings[-1]
+    swapped = {n: {**agents[n], "grams": agents[o]["grams"]} for n, o in (("code", "tool"), ("tool", "code"))}
+    with pytest.raises(RecipeError, match=r"agents\.code\.grams: .*tool-grams was measured on agent 'tool' \("):
+        merge({"base": str(base), "agents": swapped, "method": "regmean"}, tmp_path / "merged")
     merge({"base": str(base), "agents": agents, "method": "regmean"}, tmp_path / "merged")
     name = LAYERS[1] + "mlp.up_proj.weight"
     grams = [read_checkpoint(tmp_path / f"{agent}-grams")[LAYERS[1] + MLP[0]] for agent in agents]
@@ -196,6 +199,20 @@ def test_few_tokens_are_told_and_a_merge_reads_them(tmp_path):
     weights = [read_checkpoint(tmp_path / agent)[name].astype(np.float64) for agent in agents]
     expected = sum(w @ g for w, g in zip(weights, scaled, strict=True)) @ np.linalg.inv(sum(scaled))
     np.testing.assert_allclose(read_checkpoint(tmp_path / "merged")[name], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_same_weights_in_other_files_are_measured_to_the_same_bytes(tmp_path):
+    model, data = make_model(tmp_path / "model", "tied"), make_data(tmp_path)
+    copy = make_model(tmp_path / "copy", "tied")
+    (copy / "model.safetensors").unlink()
+    config = json.loads((model / "config.json").read_text())
+    write_checkpoint(copy, dict(reversed(read_checkpoint(model).items())), config=config, shard_size=3000)
+    assert len(list(copy.glob("*.safetensors"))) > 1
+    for folder in (model, copy):
+        measure_grams(folder, data, tmp_path / f"of-{folder.name}", wanted())
+    one, two = (files(tmp_path / f"of-{folder.name}")["model.safetensors"] for folder in (model, copy))
+    assert one == two
+    assert b"measured_on" in one
 
 
 def test_a_gpu_gives_nearly_the_same(tmp_path):

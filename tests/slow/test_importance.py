@@ -294,6 +294,10 @@ def test_a_merge_opens_it(tmp_path):
         "agents": {"code": {"source": str(agent), "importance": str(tmp_path / "out")}},
         "method": "fisher",
     }
+    measure(model, data, tmp_path / "of-base", Options(examples=5, device="cpu"))
+    swapped = {**recipe, "agents": {"code": {"source": str(agent), "importance": str(tmp_path / "of-base")}}}
+    with pytest.raises(RecipeError, match=r"agents\.code\.importance: .*of-base was measured on the base \("):
+        merge(swapped, tmp_path / "merged")
     try:
         merge(recipe, tmp_path / "merged")
     except RecipeError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmerge.alike.chain import BESIDE_ALIKE, make_alike
+from agentmerge.alike.measured import of_these
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
 from agentmerge.engine.findings import ORDER, CheckRecord, Finding
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def check(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False) -> CheckRecord:
-    """Look at every source of a recipe without reading its weights.
+    """Look at every source of a recipe without reading its weights, samples aside.
 
     Args:
         recipe: what would be merged.
@@ -139,7 +140,7 @@ class _Look:
             return None
         family = self._with_side_files(family)
         self.notes += _notes(family, sources)
-        beside = {} if self.errors else self._beside(family)
+        beside = {} if self.errors else self._beside(family, sources)
         if not self.errors:
             with self.collecting():
                 return plan_of(self._recipe, family, beside)
@@ -204,7 +205,7 @@ class _Look:
         behind = left_behind(base.folder.path, listing, [file.name for file in base.identity.files])
         return family.noted(*(replace(note, where=note.where.filled(base.where)) for note in behind))
 
-    def _beside(self, family: Family) -> dict[Beside, dict[str, Source]]:
+    def _beside(self, family: Family, sources: Mapping[str, Source]) -> dict[Beside, dict[str, Source]]:
         """What the method reads beside the weights of every agent, or of the base (`keep`), seen as they are."""
         found: dict[Beside, dict[str, Source]] = {}
         recipe = self._recipe
@@ -215,8 +216,21 @@ class _Look:
                 with self.collecting():
                     role, text = Role(name if name in agents else "", kind), getattr(fields, kind) or ""
                     refuse_data(role, text, kind)
-                    found[kind][name] = BESIDE_ALIKE[kind](family, self._open(role, text))
+                    lying = self._measured(self._open(role, text), name, sources)
+                    found[kind][name] = BESIDE_ALIKE[kind](family, lying)
         return found
+
+    def _measured(self, lying: Source, name: str, sources: Mapping[str, Source]) -> Source:
+        """What lies beside a source, measured on that, as far as can be told where its numbers are here.
+
+        What the base must keep may have been measured on what the merge is put onto, which must keep it as well.
+        """
+        named = {name, "onto"} if name == "base" and "onto" in sources else {name}
+        if any(sources[one].unseen for one in {"base", *named}):
+            return lying
+        others = [source for other, source in sources.items() if other not in named and not source.unseen]
+        allowed = self._recipe.inputs.measured == "allow"
+        return of_these(lying, [sources[one] for one in sorted(named)], others, allowed=allowed)
 
     def _open(
         self, role: Role, text: str, base: Source | None = None, materialize: Materialize = "base_dtype"

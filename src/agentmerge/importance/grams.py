@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from agentmerge.alike.grams import SHARED
+from agentmerge.alike.measured import measured_on
 from agentmerge.errors import DataError, Note, SourceError, shortened
 from agentmerge.files.layout import INDEX, index_json, plan_layout
 from agentmerge.files.writer import Writer
@@ -100,7 +101,7 @@ class _Job:
             found = f"{work.source.text}: no linear layer has a weight that fits {options.linear}"
             raise SourceError(found, todo="Say with --linear which they are.", where=work.source.where)
         shared = {name: layer.weights[0] for layer in self.layers for name in layer.weights[1:]}
-        metadata = {SHARED: json.dumps(shared, separators=(",", ":"))}
+        metadata = {SHARED: json.dumps(shared, separators=(",", ":")), **measured_on(work.source.weights)}
         self.layout = plan_layout([self._spec(layer) for layer in self.layers], SHARD_SIZE, metadata)
 
     @property

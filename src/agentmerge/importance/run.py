@@ -7,6 +7,7 @@ from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from agentmerge.alike.measured import measured_on
 from agentmerge.errors import DataError, Note
 from agentmerge.files.layout import INDEX, Layout, index_json, plan_layout
 from agentmerge.files.writer import Writer
@@ -57,7 +58,7 @@ class _Job:
         self.work, self.options, self.source = work, options, work.source
         self.fisher: Fisher = work.torch.Fisher(work.source.folder.path, work.settings.device, work.settings.dtype)
         self.match: Match = match(work.source.specs, self.fisher.names(), work.source.text)
-        self.layout: Layout = plan_layout(self.match.specs, SHARD_SIZE)
+        self.layout: Layout = plan_layout(self.match.specs, SHARD_SIZE, measured_on(work.source.weights))
 
     @property
     def identity(self) -> dict[str, Any]:

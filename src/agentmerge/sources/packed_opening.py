@@ -31,6 +31,7 @@ from agentmerge.sources.packed_format import (
     Manifest,
     check_distinct,
 )
+from agentmerge.sources.sampled import middle
 from agentmerge.sources.source import Folder, Source
 from agentmerge.tensors import Block, TensorSpec
 
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from agentmerge.sources.packed_format import KeptFile, Packed
     from agentmerge.sources.source import Weights
 
-SAMPLED, PIECE = 64, 4096
-"""Tensors of the base that are looked at when a delta is opened over it, and elements of each."""
+SAMPLED = 64
+"""Tensors of the base that are looked at when a delta is opened over it."""
 OWN_BASE = "Give the base that it was packed with, or pack the agent again over this one."
 
 
@@ -166,8 +167,7 @@ def sample_of(tensors: Sequence[Packed], base: Weights) -> str:
     found = sha256()
     for name in (names[i] for i in chosen):
         spec = base.specs[name]
-        start = max(spec.elements - PIECE, 0) // 2
-        piece = base.read(Block(spec, start, min(start + PIECE, spec.elements)))
+        piece = base.read(middle(spec))
         found.update(f"{name}\n{spec.dtype}\n{list(spec.shape)}\n".encode() + bytes(flat_bytes(piece)))
     return found.hexdigest()
 

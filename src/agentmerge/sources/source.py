@@ -182,6 +182,11 @@ class Source:
         return self.weights.specs
 
     @property
+    def unseen(self) -> bool:
+        """Whether it is a model on the hub whose numbers are not here yet."""
+        return self.snapshot is not None and self.snapshot.headers_only
+
+    @property
     def told(self) -> dict[str, Any]:
         """What the user wrote, and what tells it from others, as JSON data; of the hub's models their commit, too."""
         commit = {} if self.snapshot is None else {"commit": self.snapshot.commit}
