@@ -32,6 +32,8 @@ COLOURS = {
 }
 """Of what the recommended rule is shown beside."""
 MINE = "#b5262c"
+LEFT = -45
+"""Points where the figure of all methods ends; what lies beyond it is told by number."""
 
 
 def draw_all(seeds: Sequence[Seed], registered: dict[str, Any], folder: Path) -> None:
@@ -76,8 +78,10 @@ def methods_figure(seed: Seed, families: Sequence[str]) -> Any:
         axis.plot(there, [place] * len(there), "o", color=colour, alpha=0.5, ms=4)
         axis.plot([means[name]] * 2, [place - 0.35, place + 0.35], color=colour, lw=2)
     axis.axvline(0, color="black", linewidth=0.8)
-    axis.set_yticks(range(len(order)), order, fontsize="small")
+    told = [name if means[name] > LEFT else f"{name} ({means[name]:.0f})" for name in order]
+    axis.set_yticks(range(len(order)), told, fontsize="small")
     axis.set(xlabel="points from the better of tuned Task Arithmetic and TIES", ylim=(-0.6, len(order) - 0.4))
+    axis.set_xlim(left=max(LEFT, axis.get_xlim()[0]))
     axis.grid(axis="x", lw=0.3)
     return figure
 

@@ -118,6 +118,7 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         "merge_time_table": tables.merge_time_table(seeds),
         "failure_table": tables.failure_table(seeds),
         "set_table": tables.set_table(),
+        "five_others": five_told(these, registered),
         "recommended": rule,
         "tuned": " and ".join(tuned),
         "confirmation_seeds": " and ".join(map(str, registered["confirmation_seeds"])),
@@ -126,6 +127,14 @@ def parts(seeds: list[Seed], registered: dict[str, Any]) -> dict[str, str]:
         **guard_numbers(seeds),
         **harm_numbers(these),
     }
+
+
+def five_told(seeds: list[Seed], registered: dict[str, Any]) -> str:
+    """What the rivals of whole matrices came to on the set of five, the mean of the seeds."""
+    labels = [label for label in registered["rivals"] if RULES[label].gpu]
+    gap = partial(Seed.gap, families=registered["tuned"], name="E5")
+    gaps = {label: over(seeds, partial(gap, label=label)) for label in labels}
+    return ", ".join(f"{label} {found.signed}" for label, found in gaps.items() if found) or "(not scored)"
 
 
 def numbers(seeds: list[Seed], rule: str, tuned: list[str]) -> dict[str, str]:

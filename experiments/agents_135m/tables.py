@@ -134,7 +134,7 @@ def harm_table(seeds: Sequence[Seed], name: str, labels: Sequence[str] = HARM_RO
     """A set with the damaged agent, domain by domain, mean of the seeds."""
     remedies = [label for label in labels_of(seeds, name) if label.startswith("wudi_auto, damaged")]
     rows = [["base", *domain_scores(seeds, "base")], ["damaged agent", *domain_scores(seeds, DAMAGED)]]
-    rows += [[label, *domain_scores(seeds, key(label, name))] for label in (*labels, *remedies)]
+    rows += [[label, *domain_scores(seeds, key(label, name))] for label in dict.fromkeys((*labels, *remedies))]
     return markdown([ABOUT[name], *DOMAINS, "all"], [row for row in rows if any(row[1:])])
 
 

@@ -38,7 +38,7 @@ def test_the_page_of_the_tiny_agents_is_made_from_its_text_and_the_results() -> 
 
 def test_the_page_of_evidence_and_its_tables_are_made_from_their_texts_and_the_results() -> None:
     found = json.loads(made(LARGER, "agents_135m"))
-    assert set(found) == {"evidence.md", "evidence-135m.md", "evidence-135m-2.md"}
+    assert set(found) == {"evidence.md", "evidence-135m.md", "evidence-135m-2.md", "evidence-135m-methods.md"}
     for page, text in found.items():
         assert text == (ROOT / "docs" / page).read_text(encoding="utf-8"), page
 
