@@ -51,12 +51,11 @@ def draw_all(seeds: Sequence[Seed], registered: dict[str, Any], folder: Path) ->
         save(make(), folder / f"{name}.svg")
 
 
-def draw_methods(seeds: Sequence[Seed], folder: Path) -> None:
+def draw_methods(seed: Seed, folder: Path) -> None:
     """Every method of the seed that scored them all."""
     folder.mkdir(parents=True, exist_ok=True)
     plt.rcParams["svg.hashsalt"] = "agentmerge"
-    for seed in seeds[:1]:
-        save(methods_figure(seed, EVERYWHERE), folder / "methods.svg")
+    save(methods_figure(seed, EVERYWHERE), folder / "methods.svg")
 
 
 def save(figure: Any, path: Path) -> None:

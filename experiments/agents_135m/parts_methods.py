@@ -34,8 +34,6 @@ def parts(seeds: Sequence[Seed], surveys: Sequence[Seed]) -> dict[str, str]:
         seeds: that scored every method; the first one counts.
         surveys: of the second study: what a method does where no agent was trained is known of those.
     """
-    if not seeds:
-        return {}
     seed, wide = seeds[0], surveys[0] if surveys else seeds[0]
     kept = [label for label in KEEP if "untrained kept" in label]
     ways = [f"{label}{what}" for label in (RULE, *kept) for what in ("", ", advised", HALF)]

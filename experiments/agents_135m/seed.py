@@ -19,7 +19,7 @@ from sweep import words
 from train import SLOTS, environment, visible
 
 HERE = Path(__file__).parent
-MEASURED = ("survey", "methods", "confirm2")  # plans with rules that read what grams.py leaves
+READING = ("survey", "methods", "confirm2")  # plans with rules that read what grams.py leaves
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ class Steps:
         device = ["--device", "cpu" if given.tiny or not given.gpus else "cuda"]
         only = ["--only", CONFIRM] if given.plan == "confirm2" else []
         beside = [self._start("guard", [*seed, *device], self._gpus[0])]
-        if given.plan in MEASURED:
+        if given.plan in READING:
             beside.append(self._start("grams", [*seed, *device, *only], self._gpus[-1]))
         if warm is not None:
             self._wait(warm)

@@ -87,7 +87,7 @@ def test_figures_are_drawn_alike_from_the_same_results(
         experiment("figures").draw_all(seeds, hypotheses.read_registered(), tmp_path / folder)
         registered = hypotheses.read_registered(hypotheses.REGISTERED2)
         experiment("figures2").draw_all([survey, *second], registered, tmp_path / folder)
-        experiment("figures2").draw_methods([every_method], tmp_path / folder)
+        experiment("figures2").draw_methods(every_method, tmp_path / folder)
     assert len(list((tmp_path / "a").iterdir())) == 8
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
