@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,3 +89,23 @@ def test_pack_and_apply_take_models_on_the_hub(on_hub: Sources, run: Run, tmp_pa
     done = run("apply", "--base", "org/base", "--delta", "code.safetensors", "--out", "again")
     assert done.code == 0, done.err
     _same(tmp_path / "again", on_hub.agents["code"])
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+def test_what_a_delta_on_the_hub_holds_is_told_and_nothing_is_fetched(
+    on_hub: Sources, hub: HubServer, run: Run, tmp_path: Path, *, fetched: bool
+) -> None:
+    (tmp_path / "packed").mkdir()
+    record = agentmerge.pack(on_hub.base, on_hub.agents["code"], tmp_path / "packed" / "code.safetensors")
+    repo = hub.add("org/packed", tmp_path / "packed")
+    if fetched:
+        run("pack", "--base", "org/base", "--agent", "org/code", "--out", "other.safetensors")
+    hub.asked.clear()
+    ran = run("inspect", "org/packed", "--base", "org/base", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["changed"], found["nbytes"], found["commit"]) == (record.changed, record.nbytes, repo.sha(0))
+    assert found["compared"] == ("numbers" if fetched else "headers")
+    assert "" not in [*hub.fetched("code.safetensors"), *hub.fetched("model.safetensors")]
+    ran = run("inspect", "org/code")
+    assert (ran.code, "org/code: no packed delta" in ran.err) == (2, True)

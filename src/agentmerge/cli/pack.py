@@ -18,7 +18,7 @@ from agentmerge.errors import shortened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentmerge.deltas.record import PackRecord
+    from agentmerge.deltas.record import Held, PackRecord
 
 
 def pack(
@@ -54,9 +54,22 @@ def pack(
 
 def summary(record: PackRecord, out: Path) -> Iterator[str]:
     """What was written, and what was not."""
+    yield f"Wrote {out}: {size_of(record)}."
+    yield from held_lines(record)
+    if record.left:
+        yield f"  not kept: {shortened(record.left)}"
+    if not record.same_files:
+        yield "  the tensors are kept, but not the files that they were read from: apply writes safetensors"
+
+
+def size_of(record: Held) -> str:
+    """How large a packed delta is, and how much it changes."""
     share = f"{record.nbytes / max(record.full, 1):.1%} of {format_size(record.full)}"
-    differ = f"{record.changed:,} of {record.elements:,} elements differ"
-    yield f"Wrote {out}: {format_size(record.nbytes)}, {share}; {differ}."
+    return f"{format_size(record.nbytes)}, {share}; {record.changed:,} of {record.elements:,} elements differ"
+
+
+def held_lines(record: Held) -> Iterator[str]:
+    """What a packed delta holds."""
     forms = {form: found for form, found in record.forms.items() if found.tensors}
     yield f"  tensors: {', '.join(f'{one.tensors} {form} ({format_size(one.nbytes)})' for form, one in forms.items())}"
     if record.without_base:
@@ -65,7 +78,3 @@ def summary(record: PackRecord, out: Path) -> Iterator[str]:
         yield f"  the agent lacks: {shortened(record.lacking)}"
     if record.files:
         yield f"  files that differ from the base's: {shortened(record.files)}"
-    if record.left:
-        yield f"  not kept: {shortened(record.left)}"
-    if not record.same_files:
-        yield "  the tensors are kept, but not the files that they were read from: apply writes safetensors"

@@ -20,8 +20,9 @@ from agentmerge.deltas.both import both
 from agentmerge.deltas.file import NewFile
 from agentmerge.deltas.growing import Growing
 from agentmerge.deltas.kept import kept_of
+from agentmerge.deltas.look import held
 from agentmerge.deltas.prints import Prints
-from agentmerge.deltas.record import FormCount, PackRecord
+from agentmerge.deltas.record import PackRecord
 from agentmerge.files.scratch import Scratch
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
@@ -29,7 +30,6 @@ from agentmerge.sources import bits
 from agentmerge.sources.hub import hub_model
 from agentmerge.sources.packed_format import (
     CHUNK,
-    FORMS,
     Manifest,
     Packed,
     entries_of,
@@ -224,30 +224,15 @@ def _name_of(source: Source) -> str:
 
 
 def _record(packing: _Packing, manifest: Manifest, kept: Kept, seconds: float) -> PackRecord:
-    forms = {
-        form: FormCount(
-            tensors=sum(tensor.form == form for tensor in manifest.tensors),
-            nbytes=sum(e.nbytes for tensor in manifest.tensors if tensor.form == form for e in tensor.entries),
-        )
-        for form in FORMS
-    }
-    changed, specs = sum(tensor.changed for tensor in manifest.tensors), packing.agent.specs.values()
     warnings = [str(note) for source in (packing.base, packing.agent) for note in source.notes]
-    if not changed:
+    found = held(manifest, packing.nbytes)
+    if not found["changed"]:
         warnings.append(f"{packing.agent.text}: changed nothing of {packing.base.text}: is it the trained checkpoint?")
     return PackRecord(
         base=packing.base.text,
         agent=packing.agent.text,
-        nbytes=packing.nbytes,
-        full=sum(spec.nbytes for spec in specs),
-        elements=sum(spec.elements for spec in specs),
-        changed=changed,
-        forms=forms,
-        without_base=[tensor.name for tensor in manifest.tensors if tensor.base is None],
-        lacking=list(manifest.lacking),
-        files=sorted(kept.files),
         left=list(kept.left),
-        same_files=bool(kept.headers),
         warnings=warnings,
         seconds=round(seconds, 3),
+        **found,
     )

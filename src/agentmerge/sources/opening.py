@@ -17,10 +17,10 @@ from agentmerge.sources.adapter_opening import open_adapter
 from agentmerge.sources.below import checkpoints_below, trained_parts_below
 from agentmerge.sources.delta_opening import open_deltas
 from agentmerge.sources.folder import FolderWeights
-from agentmerge.sources.hub import cached_snapshot, hub_id, local_path
+from agentmerge.sources.hub import hub_id
 from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
 from agentmerge.sources.packed_opening import open_packed
-from agentmerge.sources.request import Request, deltas_of, is_adapter, packed_of, parts_of, trained_of
+from agentmerge.sources.request import Request, deltas_of, is_adapter, packed_of, parts_of, requested, trained_of
 from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trained_opening import open_trained
@@ -69,7 +69,7 @@ def opened(
     """
     with ExitStack() as stack:
         with about(Where(role, text)), source_errors(text):
-            request = _request(role, text, base, materialize, snapshot)
+            request = requested(role, text, base, materialize, snapshot)
             opener = next(opener for opener in OPENERS if opener.recognises(request))
             source = stack.enter_context(opener.open(request))
         found = source if opener.adds or materialize == "base_dtype" else source.noted(_nothing_to_add(source))
@@ -88,16 +88,6 @@ def _from_the_hub(source: Source, snapshot: Snapshot | None) -> Source:
     weights = Unread(source.weights, source.text) if snapshot.headers_only else source.weights
     notes = (*source.notes, *(replace(note, where=source.where) for note in snapshot.notes))
     return replace(source, weights=weights, notes=notes, snapshot=snapshot)
-
-
-def _request(
-    role: Role | None, text: str, base: Source | None, materialize: Materialize, snapshot: Snapshot | None
-) -> Request:
-    path = local_path(text) if snapshot is None else snapshot.folder
-    exists = bool(text) and path.exists()
-    folder = exists and path.is_dir()
-    names = tuple(sorted(e.name for e in path.iterdir() if not e.name.startswith("."))) if folder else None
-    return Request(role, text, path, exists, names, base, materialize, snapshot or cached_snapshot(path))
 
 
 @contextmanager
