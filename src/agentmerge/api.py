@@ -172,7 +172,7 @@ def push(folder: str | Path, repository: str, *, public: bool = False, bars: boo
 
     Args:
         folder: that `merge` wrote.
-        repository: OWNER/NAME on the hub; made when it is not there, private unless `public`.
+        repository: OWNER/NAME on the hub, or OWNER/NAME@BRANCH; made when it is not there, private unless `public`.
         public: everybody sees a repository that is made; one that is there stays as it is.
         bars: huggingface_hub shows its progress on stderr.
 

@@ -14,7 +14,7 @@ from agentmerge.errors import SourceError, SourceNotFoundError
 from agentmerge.hub.fetch import fetched
 from agentmerge.progress import Silent
 from agentmerge.testing import write_checkpoint
-from tests.hub.server import READER, WRITER
+from tests.hub.repo import READER, WRITER
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
