@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import BASE
+from agentmerge.errors import BASE, calling
 from agentmerge.hub.fetch import fetched
 from agentmerge.sources.opening import opened
 
@@ -31,4 +31,6 @@ def both(base: str | Path, agent: str | Path, watch: Watch) -> Iterator[tuple[So
     """
     with ExitStack() as stack:
         below = stack.enter_context(opened(BASE, str(base), snapshot=fetched(str(base), watch, {})))
-        yield below, stack.enter_context(opened(None, str(agent), below, snapshot=fetched(str(agent), watch, {})))
+        above = stack.enter_context(opened(None, str(agent), below, snapshot=fetched(str(agent), watch, {})))
+        with calling(above.calls):
+            yield below, above

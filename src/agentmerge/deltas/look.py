@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentmerge.deltas.alone import opened_alone
 from agentmerge.deltas.record import DeltaRecord, DeltaTensor, FormCount
-from agentmerge.errors import BASE, SourceError, Where
+from agentmerge.errors import BASE, SourceError, Where, calling
 from agentmerge.hub.look import looked_at
 from agentmerge.record import RECORD, MergeRecord, parsed
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import FORMS, VERSION
 from agentmerge.sources.request import packed_of, requested
+from agentmerge.sources.source import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,6 +42,8 @@ def look(delta: str, base: str | None = None) -> DeltaRecord:
     """
     with ExitStack() as stack:
         snapshot = looked_at(delta, stack, {})
+        if snapshot is not None and snapshot.headers_only:
+            stack.enter_context(calling(calls_of(snapshot.folder, delta)))
         agent = opened_alone(delta, _file(delta, snapshot), stack)
         compared = None if base is None else _compared(base, delta, snapshot, stack)
         manifest = agent.manifest

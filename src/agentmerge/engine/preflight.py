@@ -23,6 +23,7 @@ from agentmerge.errors import (
     SourceError,
     Where,
     about,
+    calling,
     role_of,
 )
 from agentmerge.hub.afar import UnseenError
@@ -97,7 +98,10 @@ def planned(
         _look_from_afar(recipe, pins, seen)
     on_hub = partial(fetched, watch=watch or Silent(), pins=pins)
     with ExitStack() as stack:
-        yield _Look(recipe, stack, on_hub).must_plan()
+        look = _Look(recipe, stack, on_hub)
+        plan = look.must_plan()
+        with calling(look.calls):
+            yield plan
 
 
 @contextmanager
@@ -128,6 +132,8 @@ class _Look:
     def __init__(self, recipe: Recipe, stack: ExitStack, on_hub: Callable[[str], Snapshot | None]) -> None:
         self._recipe, self._stack, self._on_hub, self._reads = recipe, stack, on_hub, reader_of(recipe)
         self.errors: list[MergeError] = []
+        self.calls: dict[str, str] = {}
+        """See Source.calls, of all that were opened."""
         self.notes: list[Note] = []
         """What a check tells beside the plan's notes."""
 
@@ -166,7 +172,7 @@ class _Look:
         try:
             yield
         except MergeError as error:
-            self.errors.append(error)
+            self.errors.append(error.calling(self.calls))
 
     def _sources(self) -> dict[str, Source]:
         recipe = self._recipe
@@ -185,7 +191,7 @@ class _Look:
         with self.collecting():
             refuse_same_source(sources)
             family = make_alike(sources["base"], agents, self._recipe.inputs, self._reads, onto)
-            self.errors += family.errors
+            self.errors += [error.calling(self.calls) for error in family.errors]
             return family
         return None
 
@@ -199,7 +205,7 @@ class _Look:
             theirs = Where(Role(donor)) if tokenizer is not None else base.where
             roles = [theirs if Path(p.where.path).parent == tokenizer else base.where for p in error.problems]
             problems = [replace(p, where=p.where.filled(w)) for p, w in zip(error.problems, roles, strict=True)]
-            self.errors.append(type(error)(*problems))
+            self.errors.append(type(error)(*problems).calling(self.calls))
             return family
         behind = left_behind(base.folder.path, listing, [file.name for file in base.identity.files])
         return family.noted(*(replace(note, where=note.where.filled(base.where)) for note in behind))
@@ -224,9 +230,11 @@ class _Look:
         try:
             with about(Where(role, text)):
                 snapshot = self._on_hub(text)
-            return self._stack.enter_context(opened(role, text, base, materialize, snapshot))
+            source = self._stack.enter_context(opened(role, text, base, materialize, snapshot))
         except MergeError as error:
             raise error.named() from error
+        self.calls.update(source.calls)
+        return source
 
 
 def refuse_data(role: Role, text: str, kind: Beside) -> None:

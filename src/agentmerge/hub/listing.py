@@ -46,10 +46,10 @@ class Listing:
         size = path.stat().st_size
         if self.sizes[name] and size != self.sizes[name]:
             raise SourceError(
-                f"{path}: {size} bytes in the hub's cache",
+                f"{self.model}: {name} has {size} bytes in the hub's cache",
                 expected=f"{self.sizes[name]}",
                 todo=f"It is damaged: remove {path.resolve()}, and run this again.",
-                where=Where(path=str(path)),
+                where=Where(source=str(self.model), path=str(path)),
             )
         return True
 

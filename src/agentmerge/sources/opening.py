@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from agentmerge.errors import Note, Role, SourceError, SourceNotFoundError, Where, about, shortened
+from agentmerge.errors import Note, Role, SourceError, SourceNotFoundError, Where, about, calling, shortened
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
 from agentmerge.files.torch_header import SUFFIXES
@@ -21,7 +21,7 @@ from agentmerge.sources.hub import hub_id
 from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
 from agentmerge.sources.packed_opening import open_packed
 from agentmerge.sources.request import Request, deltas_of, is_adapter, packed_of, parts_of, requested, trained_of
-from agentmerge.sources.source import Folder, Source
+from agentmerge.sources.source import Folder, Source, calls_of
 from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trained_opening import open_trained
 from agentmerge.sources.unread import Unread
@@ -67,13 +67,17 @@ def opened(
         SourceNotFoundError: the path, or a file that the index names, is not there.
         SourceError: what is there is not one complete checkpoint; each problem knows role and text.
     """
+    calls = {} if base is None else dict(base.calls)
+    if snapshot is not None and snapshot.headers_only:
+        calls |= calls_of(snapshot.folder, text)
     with ExitStack() as stack:
-        with about(Where(role, text)), source_errors(text):
+        with calling(calls), about(Where(role, text)), source_errors(text):
             request = requested(role, text, base, materialize, snapshot)
             opener = next(opener for opener in OPENERS if opener.recognises(request))
             source = stack.enter_context(opener.open(request))
         found = source if opener.adds or materialize == "base_dtype" else source.noted(_nothing_to_add(source))
-        yield _from_the_hub(found, request.snapshot)
+        notes = tuple(note.calling(calls) for note in found.notes)
+        yield _from_the_hub(replace(found, notes=notes, calls={**calls, **found.calls}), request.snapshot)
 
 
 def _nothing_to_add(source: Source) -> Note:

@@ -31,7 +31,7 @@ from agentmerge.sources.packed_format import (
     Manifest,
     check_distinct,
 )
-from agentmerge.sources.source import Folder, Source
+from agentmerge.sources.source import Folder, Source, calls_of
 from agentmerge.tensors import Block, TensorSpec
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def open_packed(
             folder=Folder(folder, whole=True),
             identity=file.identity,
             metadata=file.metadata,
+            calls=calls_of(folder, text),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from agentmerge.errors import Note, Role, SourceError, Where
@@ -158,6 +158,11 @@ class Identity:
                 file.check(path, path.stat())
 
 
+def calls_of(folder: Path, name: str) -> dict[str, str]:
+    """What messages call a folder of ours, by its path as it is and with links followed."""
+    return {str(path): name for path in (folder, folder.resolve())}
+
+
 @dataclass(frozen=True)
 class Source:
     """A checkpoint that is open, as stored or as seen by a view."""
@@ -175,6 +180,8 @@ class Source:
     """What is odd about it, or how it is seen."""
     snapshot: Snapshot | None = None
     """Of the hub; None where it is none."""
+    calls: Mapping[str, str] = field(default_factory=dict)
+    """What messages call folders of ours that it lies in, by their paths."""
 
     @property
     def specs(self) -> Mapping[str, TensorSpec]:
