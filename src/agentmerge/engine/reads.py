@@ -41,7 +41,7 @@ def refuse_read(plan: Plan, out: Path) -> None:
 def reads_of(plan: Plan) -> Protected:
     """Every file that a merge reads."""
     read = named_in(plan.recipe)
-    for source in (plan.family.base, plan.family.ground, *plan.family.agents.values(), *plan.lying_beside):
+    for source in plan.opened:
         what = f"the source of {source.role}"
         for file in source.identity.files:
             read.add_file(source.identity.folder / file.name, what)
