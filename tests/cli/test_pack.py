@@ -6,15 +6,19 @@ import errno
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.deltas.test_pack import sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pytest
-
     from tests.cli.conftest import Ran
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_packed_and_applied_an_agent_is_itself(agents: Path, tmp_path: Path, run: Callable[..., Ran]) -> None:
@@ -64,6 +68,39 @@ def test_where_a_patch_fails_it_is_told_where_the_merge_is(
     monkeypatch.undo()
     assert run("merge", *sources, "--patch", str(tmp_path / "p")).code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_patch_that_was_not_finished_goes_on_with_the_merge_that_was(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, *, stays: bool
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p"), *(["--out", str(tmp_path / "out")] if stays else [])]
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", interrupted)
+        ran = run(*words)
+    assert (ran.code, "the same command resumes" in ran.err) == (130, True)
+    merged = tmp_path / ("out" if stays else ".p.merged")
+    before = sums(merged)
+    with monkeypatch.context() as counting:
+        counting.setattr("agentmerge.engine.merge._Merging.run", interrupted)
+        assert run(*words).code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["out", "p"] if stays else ["p"])
+    assert run("apply", "--base", sources[1], "--delta", str(tmp_path / "p"), "--out", str(tmp_path / "a")).code == 0
+    assert sums(tmp_path / "a") == before
+
+
+def test_a_patch_of_another_recipe_does_not_go_on_with_an_earlier_merge(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p")]
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", interrupted)
+        run(*words, "--out", str(tmp_path / "out"))
+        run(*words)
+    ran = run(*words, "--out", str(tmp_path / "out"), "--method", "ram")
+    assert (ran.code, "out" in ran.err) == (2, True)
+    assert run(*words, "--method", "ram").code == 0
+    assert "Method ram:" in run("inspect", str(tmp_path / "p")).out
 
 
 def test_what_is_not_ours_beside_a_patch_stays(sources: list[str], tmp_path: Path, run: Callable[..., Ran]) -> None:

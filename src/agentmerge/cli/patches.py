@@ -120,6 +120,11 @@ class Patches:
         return self.overwrite if self.stays else self.overwrite or (self.folder / RECORD).is_file()
 
     @property
+    def again(self) -> bool:
+        """Whether a merge that is finished is taken as it is: an earlier run of this command did not pack it."""
+        return not self.overwrite and (self.patch, self.undo) != (None, None)
+
+    @property
     def place(self) -> Path:
         """What is told to be the merge."""
         return self.folder if self.stays or self.patch is None else self.patch
