@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.deltas.test_pack import sums
+from tests.sources.adapters import lora, matrices, put_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,3 +137,18 @@ def test_what_does_not_fit_is_told_before_anything_is_merged(
         assert message in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     assert run("merge", *sources, "--patch", patch, "--dry-run").code == 0
+
+
+def test_an_adapter_is_packed_exact_and_has_no_inverse_then(
+    agents: Path, tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    q, (a, b) = "model.layers.0.self_attn.q_proj", matrices(1, 192, 192, 4)
+    put_adapter(tmp_path / "lora", lora(q, a, b))
+    words = ["pack", "--base", f"{agents}/base", "--out", str(tmp_path / "d"), "--materialize", "exact", "--agent"]
+    ran = run(*words, str(tmp_path / "lora"), "--undo", str(tmp_path / "u"))
+    assert (ran.code, "--undo: found --materialize exact" in ran.err) == (2, True)
+    ran = run(*words, str(tmp_path / "lora"))
+    assert ran.code == 0, ran.err
+    assert f"kept whole, as the base has none like them: {q}.weight" in ran.out
+    ran = run(*words, f"{agents}/code", "--overwrite")
+    assert "materialize says nothing of it" in ran.err

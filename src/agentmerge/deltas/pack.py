@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from agentmerge.deltas.kept import Kept
     from agentmerge.progress import Watch
+    from agentmerge.sources.adapter import Materialize
     from agentmerge.sources.source import Source
     from agentmerge.tensors import Array
 
@@ -59,6 +60,7 @@ def pack(
     agent: str | Path,
     out: str | Path,
     *,
+    materialize: Materialize = "base_dtype",
     overwrite: bool = False,
     workers: int | None = None,
     watch: Watch | None = None,
@@ -69,6 +71,8 @@ def pack(
         base: whatever a recipe takes as base.
         agent: whatever it takes as agent.
         out: the file; it appears when it is whole.
+        materialize: how an adapter's sum, or what a trainer keeps in a wider dtype, is packed: rounded to the base's
+            dtype, or exact; such tensors are kept whole.
         overwrite: replace a file that is there.
         workers: threads; None takes one for each CPU.
         watch: is told of the progress.
@@ -81,7 +85,7 @@ def pack(
     """
     started, path = time.time(), Path(out)
     with ExitStack() as stack:
-        below, above = stack.enter_context(both(base, agent, watch or Silent()))
+        below, above = stack.enter_context(both(base, agent, watch or Silent(), materialize))
         read = read_of(below, above)
         read.refuse_file(path)
         read.refuse(path, path.parent.resolve() / path.name)
