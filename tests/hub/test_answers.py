@@ -169,7 +169,7 @@ def test_a_download_that_breaks_off_goes_on_when_the_command_is_given_again(
     with monkeypatch.context() as patch:
         patch.setattr("agentmerge.hub.fetch.bring", broken)
         said = refusal()
-    assert "org/x: fetching it broke off (reset by peer). Run the same command again" in said
+    assert "org/x: config.json: fetching it broke off (reset by peer). Run the same command again" in said
     assert (fetch_all("org/x").folder / "model.safetensors").is_file()
 
 

@@ -76,6 +76,7 @@ def cut_index(files: dict[str, bytes]) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
+    "nothing": (lambda files: files.update({"model.safetensors": b""}), "org/x/model.safetensors: "),
     "weights": (lambda files: files.update({"model.safetensors": b"\xff" * 9}), "org/x/model.safetensors: "),
     "config": (lambda files: files.update({"config.json": b"{"}), "org/x/config.json: "),
     "index": (cut_index, "org/x/model"),
@@ -102,6 +103,15 @@ def test_what_is_wrong_from_afar_names_the_model_and_its_file_and_no_folder_of_o
     assert errors
     assert any(told in one.found for one in errors), errors
     assert "agentmerge-" not in found.model_dump_json()
+
+
+@pytest.mark.usefixtures("on_hub")
+def test_a_file_that_the_hub_does_not_give_is_named(hub: HubServer) -> None:
+    hub.failing["/objects/"] = 500
+    found = agentmerge.check(recipe(x="org/code")).findings
+    assert {one.found.partition(" 500")[0] for one in found if one.severity == "error"} == {
+        f"{model}: model.safetensors: the hub answered" for model in ("org/base", "org/code")
+    }
 
 
 def test_a_note_from_afar_names_the_model_and_its_file(hub: HubServer, tmp_path: Path) -> None:

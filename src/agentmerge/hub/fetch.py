@@ -77,13 +77,13 @@ def fetch(now: Listing, names: Sequence[str], watch: Watch) -> None:
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in sorted(missing, key=lambda name: -now.sizes[name]):
         jobs.put(name)
-    errors: list[Exception] = []
+    errors: list[tuple[str, Exception]] = []
     threads = [threading.Thread(target=_work, args=(now, jobs, errors), daemon=True) for _ in range(THREADS)]
     watch.begin(f"Fetching {now.model}", total)
     with no_bars():
         _run(threads, cache_of(now.model) / "blobs", total, watch)
-    for error in errors:
-        with reading(now.model, begun=True):
+    for name, error in errors:
+        with reading(now.model, name):
             raise error
 
 
@@ -101,7 +101,7 @@ def _run(threads: Sequence[threading.Thread], blobs: Path, total: int, watch: Wa
     watch.advance(total - told)
 
 
-def _work(now: Listing, jobs: queue.SimpleQueue[str], errors: list[Exception]) -> None:
+def _work(now: Listing, jobs: queue.SimpleQueue[str], errors: list[tuple[str, Exception]]) -> None:
     """Fetch file after file until none is left, or one failed anywhere."""
     while not errors:
         try:
@@ -111,7 +111,7 @@ def _work(now: Listing, jobs: queue.SimpleQueue[str], errors: list[Exception]) -
         try:
             bring(now, name)
         except Exception as error:  # told by the main thread
-            errors.append(error)
+            errors.append((name, error))
 
 
 def _bytes_in(folder: Path) -> int:

@@ -42,9 +42,10 @@ def _look(now: Listing, _: str, stack: ExitStack) -> Snapshot:
     beside = beside_weights(now.sizes)
     fetch(now, beside, Silent())
     weights = weights_in(now)
-    missing = sum(now.sizes[name] for name in weights if not now.here(name))
-    if not missing:
+    lacking = [name for name in weights if not now.here(name)]
+    if not lacking:
         return Snapshot(now.folder, now.commit)
+    missing = sum(now.sizes[name] for name in lacking)
     note = Note(f"{now.model}: a merge fetches {missing:,} bytes of commit {now.commit} first", severity="note")
     folder = _headers(now, beside, weights, stack)
     return Snapshot(folder, now.commit, (note,), missing, headers_only=True)
