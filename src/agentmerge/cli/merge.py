@@ -70,9 +70,9 @@ def merge(
         if fields:
             records = agentmerge.sweep_all(recipe, fields, out, overwrite=goal.overwrite, full=report, watch=bar)
         else:
-            again = patches.again and not report  # what a report needs is measured while merging
-            made = agentmerge.merge(recipe, out, overwrite=patches.replaces, again=again, full=report, watch=bar)
-            records = {"": made}
+            redo, again = patches.replaces, patches.again
+            record = agentmerge.merge(recipe, out, overwrite=redo, again=again, full=report, watch=bar)
+            records = {"": record}
         packed = {} if fields else patches.write(records[""], bar)
     for name, record in records.items() if report else ():
         write_reports(record, out / name / "report.html", None)

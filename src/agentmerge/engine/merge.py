@@ -89,6 +89,8 @@ def merge_all(
             put_right(out)
             check_cost(one)
         made = {out: record for out, one in plans.items() if again and (record := finished(out, one))}
+        if not others and beside is not nothing:  # what a report needs is measured while merging
+            made = {out: record for out, record in made.items() if record.findings is not None}
         todo = {out: one for out, one in plans.items() if out not in made}
         for out, one in todo.items():
             check_output(one, out, overwrite=overwrite)
