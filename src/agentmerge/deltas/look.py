@@ -13,7 +13,7 @@ from agentmerge.record import RECORD, MergeRecord, parsed
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import FORMS, VERSION
 from agentmerge.sources.request import packed_of, requested
-from agentmerge.sources.source import calls_of
+from agentmerge.sources.source import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +43,7 @@ def look(delta: str, base: str | None = None) -> DeltaRecord:
     with ExitStack() as stack:
         snapshot = looked_at(delta, stack, {})
         if snapshot is not None and snapshot.headers_only:
-            stack.enter_context(calling(calls_of(snapshot.folder, delta)))
+            stack.enter_context(calling(Folder(snapshot.folder, whole=True).called(delta)))
         agent = opened_alone(delta, _file(delta, snapshot), stack)
         compared = None if base is None else _compared(base, delta, snapshot, stack)
         manifest = agent.manifest

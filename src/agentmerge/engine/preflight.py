@@ -12,13 +12,12 @@ from agentmerge.alike.chain import BESIDE_ALIKE, make_alike
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
 from agentmerge.engine.findings import ORDER, CheckRecord, Finding
-from agentmerge.engine.reads import check_output, texts_of
+from agentmerge.engine.reads import check_output, refuse_data, refuse_same_source, texts_of
 from agentmerge.errors import (
     BASE,
     ONTO,
     MergeError,
     Note,
-    RecipeError,
     Role,
     SourceError,
     Where,
@@ -235,34 +234,6 @@ class _Look:
             raise error.named() from error
         self.calls.update(source.calls)
         return source
-
-
-def refuse_data(role: Role, text: str, kind: Beside) -> None:
-    """Raise RecipeError where a recipe names prompts, or a record, in the place of what was measured."""
-    path, command, model = Path(text), "importance" if kind == "importance" else "grams", role.agent or "BASE"
-    if path.name == f"{command}.json":
-        found, todo = f"{role}: {text} is the record alone", f"Name its folder: {path.parent}"
-    elif path.suffix in (".jsonl", ".json"):
-        found = f"{role}: {text} are prompts"
-        todo = f"Run `agentmerge {command} {model} --data {text} --out FOLDER`, and name FOLDER."
-    else:
-        return
-    expected = f"the folder that `agentmerge {command}` makes"
-    raise RecipeError(found, expected=expected, todo=todo, where=Where(role, text))
-
-
-def refuse_same_source(sources: Mapping[str, Source]) -> None:
-    """Raise RecipeError where two sources are the same files."""
-    seen: dict[tuple[Path, ...], str] = {}
-    for name, source in sources.items():
-        key = source.identity.paths
-        if key in seen:
-            raise RecipeError(
-                f"'{seen[key]}' and '{name}' are the same files ({source.folder.path.resolve()})",
-                todo="Every agent must be a checkpoint of its own, and none of them the base"
-                f"{' or what the merge is put onto' if 'onto' in sources else ''}.",
-            )
-        seen[key] = name
 
 
 def _notes(family: Family, sources: Mapping[str, Source]) -> Iterator[Note]:

@@ -21,7 +21,7 @@ from agentmerge.sources.hub import hub_id
 from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
 from agentmerge.sources.packed_opening import open_packed
 from agentmerge.sources.request import Request, deltas_of, is_adapter, packed_of, parts_of, requested, trained_of
-from agentmerge.sources.source import Folder, Source, calls_of
+from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trained_opening import open_trained
 from agentmerge.sources.unread import Unread
@@ -69,7 +69,7 @@ def opened(
     """
     calls = {} if base is None else dict(base.calls)
     if snapshot is not None and snapshot.headers_only:
-        calls |= calls_of(snapshot.folder, text)
+        calls |= Folder(snapshot.folder, whole=True).called(text)
     with ExitStack() as stack:
         with calling(calls), about(Where(role, text)), source_errors(text):
             request = requested(role, text, base, materialize, snapshot)

@@ -111,6 +111,10 @@ class Folder:
     whole: bool
     """False: the source is a single file, and what lies beside it may be anybody's."""
 
+    def called(self, name: str) -> dict[str, str]:
+        """What messages call this folder, as `Source.calls` has it: by its path, as it is and with links followed."""
+        return {str(path): name for path in (self.path, self.path.resolve())}
+
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
@@ -156,11 +160,6 @@ class Identity:
             path = self.folder / file.name
             with source_errors(str(path)):
                 file.check(path, path.stat())
-
-
-def calls_of(folder: Path, name: str) -> dict[str, str]:
-    """What messages call a folder of ours, by its path as it is and with links followed."""
-    return {str(path): name for path in (folder, folder.resolve())}
 
 
 @dataclass(frozen=True)
