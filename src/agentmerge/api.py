@@ -28,6 +28,7 @@ def merge(
     out: str | Path,
     *,
     overwrite: bool = False,
+    again: bool = False,
     full: bool = False,
     runner: Runner | None = None,
     watch: Watch | None = None,
@@ -38,6 +39,7 @@ def merge(
         recipe: a Recipe, the same as plain data, or the path of a YAML file.
         out: a new or empty folder; it appears when everything is written.
         overwrite: replace a folder that is there, once the new one is whole.
+        again: where `out` is what an earlier call with this recipe and these sources finished, give its record.
         full: measure all that a report shows, too: `.findings` and `.retention`.
         runner: who does the work; threads of this process by default.
         watch: is told of the progress.
@@ -49,7 +51,8 @@ def merge(
         MergeError: whatever the user can mend; `out` is as it was.
     """
     recipes = {Path(out): as_recipe(recipe)}
-    return merge_all(recipes, overwrite=overwrite, beside=_beside(full), runner=runner, watch=watch)[0]
+    beside = _beside(full)
+    return merge_all(recipes, overwrite=overwrite, again=again, beside=beside, runner=runner, watch=watch)[0]
 
 
 def sweep(
@@ -172,7 +175,7 @@ def push(folder: str | Path, repository: str, *, public: bool = False, bars: boo
 
     Args:
         folder: that `merge` wrote.
-        repository: OWNER/NAME on the hub; made when it is not there, private unless `public`.
+        repository: OWNER/NAME on the hub, or OWNER/NAME@BRANCH; made when it is not there, private unless `public`.
         public: everybody sees a repository that is made; one that is there stays as it is.
         bars: huggingface_hub shows its progress on stderr.
 

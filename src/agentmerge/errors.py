@@ -61,6 +61,10 @@ class Where:
             self.role or other.role, self.source or other.source, self.tensor or other.tensor, self.path or other.path
         )
 
+    def calling(self, names: Mapping[str, str]) -> Where:
+        """This place, in whose path folders have other names; see `MergeError.calling`."""
+        return replace(self, path=_called(self.path, names))
+
 
 NOWHERE = Where()
 
@@ -89,6 +93,11 @@ class Problem:
             return f"{text}." if self.expected and not text.endswith((".", "?")) else text
         return f"{text} {self.todo}" if text.endswith((".", "?", ":", "!")) else f"{text}. {self.todo}"
 
+    def calling(self, names: Mapping[str, str]) -> Self:
+        """The same problem, in which folders have other names; see `MergeError.calling`."""
+        found, expected, todo = (_called(text, names) for text in (self.found, self.expected, self.todo))
+        return replace(self, found=found, expected=expected, todo=todo, where=self.where.calling(names))
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -105,6 +114,18 @@ class Note:
     def __str__(self) -> str:
         text = f"{self.where.role}: {self.found}" if self.named else self.found
         return f"{text} {self.todo}" if self.todo else text
+
+    def calling(self, names: Mapping[str, str]) -> Self:
+        """The same note, in which folders have other names; see `MergeError.calling`."""
+        found, todo = _called(self.found, names), _called(self.todo, names)
+        return replace(self, found=found, todo=todo, where=self.where.calling(names))
+
+
+def _called(text: str, names: Mapping[str, str]) -> str:
+    """A text with other names in the places of some."""
+    for old, new in names.items():
+        text = text.replace(old, new)
+    return text
 
 
 class MergeError(Exception):
@@ -133,6 +154,10 @@ class MergeError(Exception):
         """The same error, of which is known whose source, which tensor or which file it is about."""
         return type(self)(*(replace(problem, where=problem.where.filled(where)) for problem in self.problems))
 
+    def calling(self, names: Mapping[str, str]) -> Self:
+        """The same error, in which folders have the names that are known to whoever reads it, by their paths."""
+        return type(self)(*(problem.calling(names) for problem in self.problems)) if names else self
+
     def named(self) -> Self:
         """The same error, whose text begins with the role of its first problem."""
         first, *more = self.problems
@@ -146,6 +171,15 @@ def about(where: Where) -> Iterator[None]:
         yield
     except MergeError as error:
         raise error.located(where) from error
+
+
+@contextmanager
+def calling(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors of what is done inside have other names for some folders; see `MergeError.calling`."""
+    try:
+        yield
+    except MergeError as error:
+        raise error.calling(names) from error
 
 
 class RecipeError(MergeError, ValueError):

@@ -276,17 +276,24 @@ def _no_survey(path: Path) -> SurveyError:
 
 
 def _load(kind: type[R], path: Path, absent: Callable[[Path], SurveyError]) -> R:
-    name, where = kind.__name__, Where(path=str(path))
     try:
-        return kind.model_validate(json.loads(path.read_bytes(), parse_int=whole_number))
+        return parsed(kind, path.read_bytes(), str(path))
     except (FileNotFoundError, NotADirectoryError):
         raise absent(path) from None
+    except OSError as error:
+        raise SurveyError(f"{path}: can't be read: {error}.", where=Where(path=str(path))) from None
+
+
+def parsed(kind: type[R], raw: bytes, path: str) -> R:
+    """What the bytes of a record's file say; SurveyError, which names the path, where they are none."""
+    try:
+        return kind.model_validate(json.loads(raw, parse_int=whole_number))
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise SurveyError(f"{path}: not a {name}: {field}: {first['msg']}.", where=where) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise SurveyError(f"{path}: can't be read as a {name}: {error}.", where=where) from None
+        found = f"not a {kind.__name__}: {'.'.join(map(str, first['loc']))}: {first['msg']}."
+    except (ValueError, RecursionError) as error:
+        found = f"can't be read as a {kind.__name__}: {error}."
+    raise SurveyError(f"{path}: {found}", where=Where(path=path))
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import pytest
+
+import agentmerge
 from tests.deltas.test_pack import sums
+from tests.sources.adapters import lora, matrices, put_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pytest
-
     from tests.cli.conftest import Ran
+
+
+def interrupted(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def test_packed_and_applied_an_agent_is_itself(agents: Path, tmp_path: Path, run: Callable[..., Ran]) -> None:
@@ -66,6 +72,91 @@ def test_where_a_patch_fails_it_is_told_where_the_merge_is(
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_patch_that_was_not_finished_goes_on_with_the_merge_that_was(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, *, stays: bool
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p"), *(["--out", str(tmp_path / "out")] if stays else [])]
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", interrupted)
+        ran = run(*words)
+    assert (ran.code, "the same command resumes" in ran.err) == (130, True)
+    merged = tmp_path / ("out" if stays else ".p.merged")
+    before = sums(merged)
+    with monkeypatch.context() as counting:
+        counting.setattr("agentmerge.engine.merge._Merging.run", interrupted)
+        assert run(*words).code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["out", "p"] if stays else ["p"])
+    assert run("apply", "--base", sources[1], "--delta", str(tmp_path / "p"), "--out", str(tmp_path / "a")).code == 0
+    assert sums(tmp_path / "a") == before
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_run_that_was_killed_between_patch_and_inverse_goes_on(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, *, stays: bool
+) -> None:
+    patch, undo, out = tmp_path / "p", tmp_path / "u", tmp_path / "out"
+    words = ["merge", *sources, "--patch", str(patch), "--undo", str(undo), *(["--out", str(out)] if stays else [])]
+    real = agentmerge.pack
+
+    def killed_at_the_second(base: object, agent: object, file: Path, **options: Any) -> object:
+        return interrupted() if file == undo else real(str(base), str(agent), file, **options)
+
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", killed_at_the_second)
+        assert run(*words).code == 130
+    assert patch.exists()
+    before = patch.read_bytes()
+    assert run(*words).code == 0
+    assert patch.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["out", "p", "u"] if stays else ["p", "u"])
+    ran = run(*words)
+    assert (ran.code, "exists already" in ran.err) == (2, True)
+
+
+def test_a_patch_that_is_somebody_elses_is_not_packed_again(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--undo", str(tmp_path / "u")]
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", interrupted)
+        run(*words)
+    agentmerge.pack(sources[1], sources[3].partition("=")[2], tmp_path / "p")
+    before = (tmp_path / "p").read_bytes()
+    ran = run(*words)
+    assert (ran.code, "exists already" in ran.err) == (2, True)
+    assert (tmp_path / "p").read_bytes() == before
+
+
+def test_with_a_report_a_killed_patch_goes_on_with_what_was_measured(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--out", str(tmp_path / "out")]
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", interrupted)
+        run(*words)
+        ran = run(*words, "--report")
+        assert (ran.code, "out" in ran.err) == (2, True)
+        run(*words, "--report", "--overwrite")
+    assert not (tmp_path / "out" / "report.html").exists()
+    assert run(*words, "--report").code == 0
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_patch_of_another_recipe_does_not_go_on_with_an_earlier_merge(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p")]
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", interrupted)
+        run(*words, "--out", str(tmp_path / "out"))
+        run(*words)
+    ran = run(*words, "--out", str(tmp_path / "out"), "--method", "ram")
+    assert (ran.code, "out" in ran.err) == (2, True)
+    assert run(*words, "--method", "ram").code == 0
+    assert "Method ram:" in run("inspect", str(tmp_path / "p")).out
+
+
 def test_what_is_not_ours_beside_a_patch_stays(sources: list[str], tmp_path: Path, run: Callable[..., Ran]) -> None:
     (tmp_path / ".p.merged").mkdir()
     (tmp_path / ".p.merged" / "mine").write_text("x")
@@ -99,3 +190,18 @@ def test_what_does_not_fit_is_told_before_anything_is_merged(
         assert message in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     assert run("merge", *sources, "--patch", patch, "--dry-run").code == 0
+
+
+def test_an_adapter_is_packed_exact_and_has_no_inverse_then(
+    agents: Path, tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    q, (a, b) = "model.layers.0.self_attn.q_proj", matrices(1, 192, 192, 4)
+    put_adapter(tmp_path / "lora", lora(q, a, b))
+    words = ["pack", "--base", f"{agents}/base", "--out", str(tmp_path / "d"), "--materialize", "exact", "--agent"]
+    ran = run(*words, str(tmp_path / "lora"), "--undo", str(tmp_path / "u"))
+    assert (ran.code, "--undo: found --materialize exact" in ran.err) == (2, True)
+    ran = run(*words, str(tmp_path / "lora"))
+    assert ran.code == 0, ran.err
+    assert f"kept whole, as the base has none like them: {q}.weight" in ran.out
+    ran = run(*words, f"{agents}/code", "--overwrite")
+    assert "materialize says nothing of it" in ran.err

@@ -188,6 +188,14 @@ def test_every_room_of_the_house_is_named(page: Path) -> None:
     assert rooms <= named, rooms - named
 
 
+def test_no_file_of_the_house_is_longer_than_the_page_says() -> None:
+    page = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    (most,) = re.findall(r"^\| largest file, lines \| \d+ \| \d+ \| (\d+) \|", page, re.MULTILINE)
+    files = {path: path.read_bytes().count(b"\n") for path in (ROOT / "src/agentmerge").rglob("*.py")}
+    assert not {path: lines for path, lines in files.items() if lines > int(most)}
+    assert len(files) > 100
+
+
 @pytest.mark.parametrize(
     "document", [*DOCUMENTS, ROOT / "experiments/tiny_agents/README.md"], ids=lambda path: path.name
 )

@@ -6,47 +6,19 @@ import base64
 import json
 import re
 import threading
-from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.hub.repo import READER, WRITER, Repo
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-READER, WRITER = "hf_reader", "hf_writer"
-"""Tokens: of somebody who may read what is private, and who may write as well."""
 LARGE = (".safetensors", ".bin")
 """What is kept beside git, and sent from another place."""
-
-
-@dataclass
-class Repo:
-    """A model: its commits, oldest first, and who may see it."""
-
-    commits: list[dict[str, bytes]] = field(default_factory=list)
-    gated: bool = False
-    private: bool = False
-    members: tuple[str, ...] = (READER, WRITER)
-    """The tokens that pass its gate."""
-    tags: dict[str, int] = field(default_factory=dict)
-    """The number of a commit by the name of a tag."""
-
-    def commit(self, files: Mapping[str, bytes]) -> str:
-        """Add a commit that holds these files; its id."""
-        self.commits.append(dict(files))
-        return self.sha(len(self.commits) - 1)
-
-    def sha(self, number: int) -> str:
-        return sha1(f"{id(self)} {number}".encode()).hexdigest()
-
-    def at(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
-        """The commit that a branch, a tag or an id names."""
-        last = len(self.commits) - 1
-        names = {"main": last, **self.tags, **{self.sha(i): i for i in range(last + 1)}}
-        return (self.sha(names[revision]), self.commits[names[revision]]) if revision in names else None
 
 
 class HubServer:
@@ -132,6 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
         if found := re.fullmatch(r"/objects/(\w+)", path):
             hub.tokens_elsewhere += [self._token] if self._token else []
             return self._bytes(hub.objects[found[1]], {})
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/refs", path):
+            return self._refs(found[1])
         if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path):
             return self._info(found[1], found[2] or "main", "blobs" in parse_qs(url.query))
         if found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+|refs/pr/\d+)/(.+)", path):
@@ -162,6 +136,17 @@ class _Handler(BaseHTTPRequestHandler):
             if one["rfilename"].endswith(LARGE):
                 one["lfs"] = {"sha256": sha256(content).hexdigest(), "size": len(content), "pointerSize": 134}
         self._json({"id": name, "modelId": name, "sha": sha, "siblings": siblings, "private": repo.private, "tags": []})
+
+    def _refs(self, name: str) -> None:
+        if (found := self._commit(name, "main", data=False)) is None:
+            return
+        repo = found[0]
+        lists = {"branches": ("heads", repo.branches), "tags": ("tags", repo.tags)}
+        told = {
+            key: [{"name": n, "ref": f"refs/{kind}/{n}", "targetCommit": repo.sha(i)} for n, i in names.items()]
+            for key, (kind, names) in lists.items()
+        }
+        self._json({**told, "converts": []})
 
     def _resolve(self, name: str, revision: str, file: str) -> None:
         if (found := self._commit(name, revision, data=True)) is None:
@@ -211,8 +196,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._create(json.loads(body))
         if found := re.fullmatch(r"/([^/]+/[^/]+)\.git/info/lfs/objects/batch", path):
             return self._batch(json.loads(body))
-        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit)/main", path):
-            return self._preupload(body) if found[2] == "preupload" else self._add_commit(found[1], body)
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit|branch)/(.+)", path):
+            return self._change(*found.groups(), body)
         return self._fail(404)
 
     def _create(self, wanted: Mapping[str, Any]) -> None:
@@ -223,6 +208,19 @@ class _Handler(BaseHTTPRequestHandler):
         private = wanted.get("private", False) or wanted.get("visibility") == "private"
         hub.add(name, private=private).commit({".gitattributes": b""})
         return self._json({"url": f"{hub.url}/{name}", "name": name})
+
+    def _change(self, name: str, what: str, branch: str, body: bytes) -> None:
+        repo = self.server_hub.repos[name]
+        if what == "branch":
+            if branch in repo.branches:
+                return self._fail(409, "", f"Reference already exists: {branch}")
+            if ".." in branch:
+                return self._fail(400, "", f"Invalid reference name: {branch}")
+            repo.branches[branch] = repo.branches["main"]
+            return self._answer(200, b"", {})
+        if branch not in repo.branches:
+            return self._fail(404, "RevisionNotFound", f"Invalid rev id: {branch}")
+        return self._preupload(body) if what == "preupload" else self._add_commit(name, branch, body)
 
     def _preupload(self, body: bytes) -> None:
         files = [
@@ -241,16 +239,16 @@ class _Handler(BaseHTTPRequestHandler):
         ]
         self._json({"transfer": "basic", "objects": objects})
 
-    def _add_commit(self, name: str, body: bytes) -> None:
+    def _add_commit(self, name: str, branch: str, body: bytes) -> None:
         hub, repo = self.server_hub, self.server_hub.repos[name]
-        files = dict(repo.commits[-1])
+        files = dict(repo.commits[repo.branches[branch]])
         for line in map(json.loads, body.splitlines()):
             value = line["value"]
             if line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 files[value["path"]] = hub.objects[value["oid"]]
-        sha = repo.commit(files)
+        sha = repo.commit(files, branch)
         self._json({"success": True, "commitOid": sha, "commitUrl": f"{hub.url}/{name}/commit/{sha}", "hookOutput": ""})
 
     def _body(self) -> bytes:

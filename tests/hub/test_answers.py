@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import warnings
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 import agentmerge
 from agentmerge.errors import SourceError, SourceNotFoundError
 from agentmerge.hub.fetch import fetched
+from agentmerge.hub.look import looked_at
 from agentmerge.progress import Silent
 from agentmerge.testing import write_checkpoint
-from tests.hub.server import READER, WRITER
+from tests.hub.repo import READER, WRITER
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -121,6 +123,23 @@ def test_without_a_network_the_cache_is_read_with_a_warning(
     assert "the hub can't be reached" in refusal("org/y", SourceNotFoundError)
 
 
+@pytest.mark.parametrize("text", ["org/x", "org/x@v1"])
+def test_looked_at_and_fetched_it_is_the_same_where_the_hub_can_not_be_asked(
+    hub: HubServer, repo: Any, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    repo.tags["v1"] = 0
+    then = fetch_all(text)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with ExitStack() as stack:
+        now = looked_at(text, stack, {})
+        assert now == fetch_all(text)
+        assert now is not None
+        assert (now.folder, now.commit, now.headers_only) == (then.folder, then.commit, False)
+        assert looked_at("./org/x", stack, {}) is None
+        with pytest.raises(SourceNotFoundError, match="the hub can't be reached"):
+            looked_at("org/y", stack, {})
+
+
 def test_a_model_that_was_fetched_in_part_is_not_read_offline(
     hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +169,7 @@ def test_a_download_that_breaks_off_goes_on_when_the_command_is_given_again(
     with monkeypatch.context() as patch:
         patch.setattr("agentmerge.hub.fetch.bring", broken)
         said = refusal()
-    assert "org/x: fetching it broke off (reset by peer). Run the same command again" in said
+    assert "org/x: config.json: fetching it broke off (reset by peer). Run the same command again" in said
     assert (fetch_all("org/x").folder / "model.safetensors").is_file()
 
 

@@ -23,7 +23,7 @@ from agentmerge.sources.opening import opened
 from agentmerge.tensors import Block
 from agentmerge.testing import assert_source_contract, make_agents, write_checkpoint
 from tests.files.torch_files import put_torch
-from tests.hub.server import READER
+from tests.hub.repo import READER
 from tests.sources.adapters import lora, matrices, put_adapter
 
 with warnings.catch_warnings():

@@ -17,7 +17,7 @@ from agentmerge.files.save import save
 from agentmerge.recipe import Recipe
 from agentmerge.sources.opening import opened
 from agentmerge.testing import random_gram, read_checkpoint, write_checkpoint
-from tests.hub.server import WRITER
+from tests.hub.repo import WRITER
 
 if TYPE_CHECKING:
     from pathlib import Path

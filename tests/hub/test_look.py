@@ -69,6 +69,62 @@ def test_what_is_no_safetensors_file_is_refused_from_afar(hub: HubServer, tmp_pa
     assert [one.where for one in found.findings if one.severity == "error"] == ["agent 'x'"]
 
 
+def cut_index(files: dict[str, bytes]) -> None:
+    files["model.safetensors.index.json"] = json.dumps(
+        {"weight_map": {"w": "model-00001-of-00002.safetensors"}}
+    ).encode()
+
+
+BROKEN: dict[str, tuple[Callable[[dict[str, bytes]], Any], str]] = {
+    "nothing": (lambda files: files.update({"model.safetensors": b""}), "org/x/model.safetensors: "),
+    "weights": (lambda files: files.update({"model.safetensors": b"\xff" * 9}), "org/x/model.safetensors: "),
+    "config": (lambda files: files.update({"config.json": b"{"}), "org/x/config.json: "),
+    "index": (cut_index, "org/x/model"),
+    "adapter": (
+        lambda files: (
+            files.clear(),
+            files.update({"adapter_model.safetensors": b"\xff" * 9, "adapter_config.json": b"{"}),
+        ),
+        "org/x",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+@pytest.mark.parametrize("role", ["base", "x"])
+def test_what_is_wrong_from_afar_names_the_model_and_its_file_and_no_folder_of_ours(
+    hub: HubServer, on_hub: Sources, what: str, role: str
+) -> None:
+    spoil, told = BROKEN[what]
+    spoil(hub.add("org/x", on_hub.agents["code"]).commits[0])
+    base, agent = ("org/base", "org/x") if role == "x" else ("org/x", "org/code")
+    found = agentmerge.check({"base": base, "agents": {"x": agent}, "method": "ram"})
+    errors = [one for one in found.findings if one.severity == "error"]
+    assert errors
+    assert any(told in one.found for one in errors), errors
+    assert "agentmerge-" not in found.model_dump_json()
+
+
+@pytest.mark.usefixtures("on_hub")
+def test_a_file_that_the_hub_does_not_give_is_named(hub: HubServer) -> None:
+    hub.failing["/objects/"] = 500
+    found = agentmerge.check(recipe(x="org/code")).findings
+    assert {one.found.partition(" 500")[0] for one in found if one.severity == "error"} == {
+        f"{model}: model.safetensors: the hub answered" for model in ("org/base", "org/code")
+    }
+
+
+def test_a_note_from_afar_names_the_model_and_its_file(hub: HubServer, tmp_path: Path) -> None:
+    for name in ("base", "x"):
+        hub.add(f"org/{name}", large(tmp_path / name))
+    files = hub.repos["org/x"].commits[0]
+    index = {"weight_map": {"w": "model.safetensors", "lost": "model.safetensors"}}
+    files["model.safetensors.index.json"] = json.dumps(index).encode()
+    text = agentmerge.check(recipe(x="org/x")).model_dump_json()
+    assert "org/x/model.safetensors" in text
+    assert "agentmerge-" not in text
+
+
 def test_agents_of_another_shape_are_refused_before_anything_large_is_fetched(hub: HubServer, tmp_path: Path) -> None:
     hub.add("org/base", large(tmp_path / "base"))
     hub.add("org/x", large(tmp_path / "x", (3_000_000,)))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 import agentmerge
+from agentmerge.deltas.look import look
+from agentmerge.errors import SourceError
 from agentmerge.testing import assert_same_bits, read_checkpoint
 from tests.hub.server import files_of
 
@@ -88,3 +92,46 @@ def test_pack_and_apply_take_models_on_the_hub(on_hub: Sources, run: Run, tmp_pa
     done = run("apply", "--base", "org/base", "--delta", "code.safetensors", "--out", "again")
     assert done.code == 0, done.err
     _same(tmp_path / "again", on_hub.agents["code"])
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+def test_what_a_delta_on_the_hub_holds_is_told_and_nothing_is_fetched(
+    on_hub: Sources, hub: HubServer, run: Run, tmp_path: Path, *, fetched: bool
+) -> None:
+    (tmp_path / "packed").mkdir()
+    record = agentmerge.pack(on_hub.base, on_hub.agents["code"], tmp_path / "packed" / "code.safetensors")
+    repo = hub.add("org/packed", tmp_path / "packed")
+    if fetched:
+        run("pack", "--base", "org/base", "--agent", "org/code", "--out", "other.safetensors")
+    hub.asked.clear()
+    ran = run("inspect", "org/packed", "--base", "org/base", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["changed"], found["nbytes"], found["commit"]) == (record.changed, record.nbytes, repo.sha(0))
+    assert found["compared"] == ("numbers" if fetched else "headers")
+    assert "" not in [*hub.fetched("code.safetensors"), *hub.fetched("model.safetensors")]
+    ran = run("inspect", "org/code")
+    assert (ran.code, "org/code: no packed delta" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("on_the_hub", [False, True])
+def test_what_is_wrong_with_a_delta_names_it_and_no_folder_of_ours(
+    on_hub: Sources, hub: HubServer, tmp_path: Path, *, on_the_hub: bool
+) -> None:
+    shutil.copytree(on_hub.agents["code"], tmp_path / "code")
+    (tmp_path / "code" / "config.json").write_text("{")
+    (tmp_path / "packed").mkdir()
+    delta = tmp_path / "packed" / "code.safetensors"
+    agentmerge.pack(on_hub.base, tmp_path / "code", delta)
+    hub.add("org/packed", delta.parent)
+    hub.add("org/newer").commit({"code.safetensors": delta.read_bytes().replace(b'_delta":"1"', b'_delta":"2"')})
+    text = "org/packed" if on_the_hub else str(delta)
+    recipe = {"base": "org/base", "agents": {"x": text, "y": "org/newer"}, "method": "ram"}
+    found = [one.found for one in agentmerge.check(recipe).findings if one.severity == "error"]
+    assert any("org/newer/code.safetensors: a packed delta of version" in one for one in found), found
+    recipe["agents"] = {"x": text}
+    with pytest.raises(SourceError, match=r"org/newer/code\.safetensors: a packed delta of version"):
+        look("org/newer")
+    found = [one.found for one in agentmerge.check(recipe).findings if one.severity == "error"]
+    assert any(f"{text}/config.json" in one for one in found), found
+    assert not any("agentmerge-" in one for one in found)

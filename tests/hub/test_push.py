@@ -13,7 +13,7 @@ import pytest
 import agentmerge
 from agentmerge.errors import MergeError, OutputError, RecipeError, SurveyError
 from agentmerge.testing import random_base, write_checkpoint
-from tests.hub.server import READER, WRITER
+from tests.hub.repo import READER, WRITER
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -149,9 +149,74 @@ def test_a_folder_that_no_merge_wrote_is_not_pushed(hub: HubServer, tiny: Source
     assert not hub.asked
 
 
-@pytest.mark.parametrize("name", ["merge", "ada/merge@v1", "a/b/c", "ada/a--b", "hf://ada/x", "./ada/x", ""])
+@pytest.mark.parametrize("name", ["merge", "ada/merge@", "a/b/c", "ada/a--b", "hf://ada/x", "./ada/x", ""])
 def test_a_repository_is_an_owner_and_a_name(hub: HubServer, tmp_path: Path, name: str) -> None:
     assert "no name on the hub, which are OWNER/NAME" in refused(tmp_path, name, RecipeError)
+
+
+def test_a_branch_is_made_from_main_and_main_stays(hub: HubServer, merged: Path) -> None:
+    hub.add("ada/merge").commit({"README.md": b"mine"})
+    record = agentmerge.push(merged, "ada/merge@try/rescale-0.1")
+    repo = hub.repos["ada/merge"]
+    assert (record.repository, record.revision, record.commit) == ("ada/merge", "try/rescale-0.1", repo.sha(1))
+    assert record.url == f"{hub.url}/ada/merge/tree/try%2Frescale-0.1"
+    assert repo.commits[repo.branches["main"]] == {"README.md": b"mine"}
+    assert repo.commits[1][WEIGHTS] == (merged / WEIGHTS).read_bytes()
+    assert "/api/models/ada/merge/branch/try/rescale-0.1" in written(hub)
+    (merged / "NOTES.md").write_text("more")
+    hub.asked.clear()
+    assert agentmerge.push(merged, "ada/merge@try/rescale-0.1").commit == repo.sha(2)
+    assert not [path for path in written(hub) if "/branch/" in path]
+    assert agentmerge.push(merged, "ada/merge@main").revision == "main"
+    assert repo.commits[repo.branches["main"]][WEIGHTS] == (merged / WEIGHTS).read_bytes()
+
+
+def test_a_new_repository_may_begin_with_a_branch_which_is_a_source_then(hub: HubServer, merged: Path) -> None:
+    agentmerge.push(merged, "ada/merge@v1")
+    repo = hub.repos["ada/merge"]
+    assert repo.private
+    assert set(repo.commits[repo.branches["main"]]) == {".gitattributes"}
+    agents = {"x": str(merged)}
+    assert agentmerge.check({"base": "ada/merge@v1", "agents": agents, "method": "ram"}).ok
+    assert not agentmerge.check({"base": "ada/merge", "agents": agents, "method": "ram"}).ok
+
+
+@pytest.mark.parametrize(
+    ("revision", "told"),
+    [
+        ("v1", "v1 is a tag, which stays where it is"),
+        ("a..b", "the hub makes no branch a..b: Invalid reference name"),
+        ("refs/pr/7", "the hub has no refs/pr/7 there"),
+    ],
+)
+def test_a_revision_that_can_not_be_pushed_to_is_told_before_the_upload(
+    hub: HubServer, merged: Path, revision: str, told: str
+) -> None:
+    hub.add("ada/merge", tags={"v1": 0}).commit({"README.md": b"mine"})
+    assert f"ada/merge@{revision}: {told}" in refused(merged, f"ada/merge@{revision}")
+    assert len(hub.repos["ada/merge"].commits) == 1
+    assert not [path for path in written(hub) if path.startswith("/put/")]
+
+
+def test_a_commit_is_no_place_for_a_push(hub: HubServer, tmp_path: Path) -> None:
+    assert "a commit, which nothing can be added to" in refused(tmp_path, f"ada/merge@{'a' * 40}", RecipeError)
+
+
+def test_a_pull_request_that_is_open_takes_a_push(hub: HubServer, merged: Path) -> None:
+    repo = hub.add("ada/merge")
+    repo.commit({"README.md": b"mine"})
+    repo.branches["refs/pr/1"] = 0
+    assert agentmerge.push(merged, "ada/merge@refs/pr/1").commit == repo.sha(repo.branches["refs/pr/1"])
+    assert repo.branches["main"] == 0
+
+
+def test_weights_of_before_beside_those_of_the_merge_are_a_warning(hub: HubServer, merged: Path) -> None:
+    old = {"model-00001-of-00001.safetensors": b"", "model.safetensors.index.json": b"{}", "onnx/x.bin": b""}
+    hub.add("ada/merge", private=True).commit({**old, WEIGHTS: b""})
+    (warning,) = agentmerge.push(merged, "ada/merge").warnings
+    assert "ada/merge: other weights lie there beside those of this merge: model-00001-of-00001" in warning
+    assert "onnx" not in warning
+    assert WEIGHTS not in warning.split()
 
 
 def test_whoever_is_not_logged_in_is_told_how(hub: HubServer, merged: Path, monkeypatch: pytest.MonkeyPatch) -> None:

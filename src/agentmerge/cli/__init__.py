@@ -15,7 +15,7 @@ COMMANDS = {
     "probe": "See what the agents changed, without writing a model.",
     "check": "Say whether the sources fit together, without reading their weights.",
     "push": "Put a merge on the Hugging Face hub.",
-    "inspect": "Read back what a merge did.",
+    "inspect": "Read back what a merge did, or what a packed delta holds.",
     "methods": "List the merging methods, or explain one.",
     "schema": "Print a JSON Schema, for editors and for checks.",
     "pack": "Write an agent as what it changed of its base: lossless, a fraction of the size.",

@@ -43,7 +43,9 @@ def merge(
     push: Annotated[
         str | None,
         typer.Option(
-            metavar="OWNER/NAME", help="Then put it on the Hugging Face hub, as `push` does.", show_default=False
+            metavar="OWNER/NAME[@BRANCH]",
+            help="Then put it on the Hugging Face hub, as `push` does.",
+            show_default=False,
         ),
     ] = None,
     public: Public = False,
@@ -68,7 +70,9 @@ def merge(
         if fields:
             records = agentmerge.sweep_all(recipe, fields, out, overwrite=goal.overwrite, full=report, watch=bar)
         else:
-            records = {"": agentmerge.merge(recipe, out, overwrite=patches.replaces, full=report, watch=bar)}
+            redo, again = patches.replaces, patches.again
+            record = agentmerge.merge(recipe, out, overwrite=redo, again=again, full=report, watch=bar)
+            records = {"": record}
         packed = {} if fields else patches.write(records[""], bar)
     for name, record in records.items() if report else ():
         write_reports(record, out / name / "report.html", None)

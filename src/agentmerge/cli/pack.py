@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +14,13 @@ from agentmerge.cli.options import Json, Quiet
 from agentmerge.cli.process import printing
 from agentmerge.cli.sizes import format_size
 from agentmerge.deltas.file import check_free
-from agentmerge.errors import shortened
+from agentmerge.errors import RecipeError, Where, shortened
+from agentmerge.sources.adapter import Materialize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agentmerge.deltas.record import PackRecord
+    from agentmerge.deltas.record import Held, PackRecord
 
 
 def pack(
@@ -29,6 +31,10 @@ def pack(
         Path | None,
         typer.Option(help="A second file, which makes the base of the agent: the delta's inverse.", show_default=False),
     ] = None,
+    materialize: Annotated[
+        Materialize,
+        typer.Option(help="How an adapter's sum or a trainer's wider parts are packed: in the base's dtype, or exact."),
+    ] = "base_dtype",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file once the new one is whole.")] = False,
     workers: Annotated[int | None, typer.Option(help="Threads.", show_default="one per CPU")] = None,
     json: Json = False,
@@ -38,13 +44,17 @@ def pack(
 
     The file is an agent for `merge` and the others, over the same base; `agentmerge apply` makes the checkpoint of it.
     """
+    if undo is not None and materialize == "exact":
+        todo = "An inverse is over what lies there: apply the delta, and pack the base over that checkpoint."
+        raise RecipeError("--undo: found --materialize exact", todo=todo, where=Where(path="--undo"))
     for path in (out, undo):
         if path is not None:
             check_free(path, overwrite=overwrite)
     with Bar(quiet) as bar:
-        records = {out: agentmerge.pack(base, agent, out, overwrite=overwrite, workers=workers, watch=bar)}
+        pack_one = partial(agentmerge.pack, overwrite=overwrite, workers=workers, watch=bar)
+        records = {out: pack_one(base, agent, out, materialize=materialize)}
         if undo is not None:
-            records[undo] = agentmerge.pack(agent, base, undo, overwrite=overwrite, workers=workers, watch=bar)
+            records[undo] = pack_one(agent, base, undo)
     with printing(f"The delta is complete in {out}"):
         tell_warnings(dict.fromkeys(note for record in records.values() for note in record.warnings), quiet)
         facts = [record.model_dump() | {"out": str(path)} for path, record in records.items()]
@@ -54,9 +64,22 @@ def pack(
 
 def summary(record: PackRecord, out: Path) -> Iterator[str]:
     """What was written, and what was not."""
+    yield f"Wrote {out}: {size_of(record)}."
+    yield from held_lines(record)
+    if record.left:
+        yield f"  not kept: {shortened(record.left)}"
+    if not record.same_files:
+        yield "  the tensors are kept, but not the files that they were read from: apply writes safetensors"
+
+
+def size_of(record: Held) -> str:
+    """How large a packed delta is, and how much it changes."""
     share = f"{record.nbytes / max(record.full, 1):.1%} of {format_size(record.full)}"
-    differ = f"{record.changed:,} of {record.elements:,} elements differ"
-    yield f"Wrote {out}: {format_size(record.nbytes)}, {share}; {differ}."
+    return f"{format_size(record.nbytes)}, {share}; {record.changed:,} of {record.elements:,} elements differ"
+
+
+def held_lines(record: Held) -> Iterator[str]:
+    """What a packed delta holds."""
     forms = {form: found for form, found in record.forms.items() if found.tensors}
     yield f"  tensors: {', '.join(f'{one.tensors} {form} ({format_size(one.nbytes)})' for form, one in forms.items())}"
     if record.without_base:
@@ -65,7 +88,3 @@ def summary(record: PackRecord, out: Path) -> Iterator[str]:
         yield f"  the agent lacks: {shortened(record.lacking)}"
     if record.files:
         yield f"  files that differ from the base's: {shortened(record.files)}"
-    if record.left:
-        yield f"  not kept: {shortened(record.left)}"
-    if not record.same_files:
-        yield "  the tensors are kept, but not the files that they were read from: apply writes safetensors"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
@@ -14,20 +15,20 @@ import agentmerge
 from agentmerge.cli.options import Overwrite, in_place_of_the_first
 from agentmerge.cli.pack import summary
 from agentmerge.deltas.file import check_free
+from agentmerge.deltas.look import is_delta, look
 from agentmerge.engine.reads import named_in
 from agentmerge.errors import MergeError, OutputError, RecipeError, Where
 from agentmerge.files.os_errors import output_errors
-from agentmerge.record import RECORD
+from agentmerge.record import RECORD, MergeRecord
 from agentmerge.sources.hub import hub_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from agentmerge.cli.console import Bar
     from agentmerge.deltas.record import PackRecord
     from agentmerge.files.protected import Protected
     from agentmerge.recipe import Recipe
-    from agentmerge.record import MergeRecord
 
 
 class Goal(NamedTuple):
@@ -109,15 +110,44 @@ class Patches:
         hidden = None if patch is None else patch.with_name(f".{patch.name}.merged")
         folder = out or hidden
         assert folder is not None
+        found = cls(folder, out is not None, patch, undo, overwrite)
         if files:
             with output_errors(folder):
-                _check(files, folder, hidden, named_in(recipe), overwrite=overwrite)
-        return cls(folder, out is not None, patch, undo, overwrite)
+                _check_folder(folder, hidden)
+                found.check(named_in(recipe))
+        return found
+
+    def check(self, read: Protected) -> None:
+        """Raise OutputError where a file, or the folder, would touch what is anybody's.
+
+        Args:
+            read: what the merge reads.
+        """
+        read.add_folder(self.folder, "the merge")
+        for path in (self.patch, self.undo):
+            if path is not None:
+                check_free(path, overwrite=self.overwrite or (path == self.patch and self.left))
+                read.refuse(path, path.parent.resolve() / path.name)
+
+    @property
+    def left(self) -> bool:
+        """Whether the patch is there, packed of the merge in the folder by a run that was killed before its end."""
+        done = self.stays and (self.undo is None or self.undo.exists())
+        if done or self.patch is None or not (self.folder / RECORD).is_file() or not is_delta(str(self.patch)):
+            return False
+        with suppress(MergeError):  # it is somebody's
+            return look(str(self.patch)).merge == MergeRecord.load(self.folder)
+        return False
 
     @property
     def replaces(self) -> bool:
         """Whether what is in the folder may be replaced: a merge in one of ours, which an earlier run did not pack."""
         return self.overwrite if self.stays else self.overwrite or (self.folder / RECORD).is_file()
+
+    @property
+    def again(self) -> bool:
+        """Whether a merge that is finished is taken as it is: an earlier run of this command did not pack it."""
+        return not self.overwrite and (self.patch, self.undo) != (None, None)
 
     @property
     def place(self) -> Path:
@@ -132,7 +162,8 @@ class Patches:
         found: dict[str, PackRecord] = {}
         try:
             if self.patch is not None:
-                found["patch"] = agentmerge.pack(base, self.folder, self.patch, overwrite=self.overwrite, watch=bar)
+                overwrite = self.overwrite or self.left
+                found["patch"] = agentmerge.pack(base, self.folder, self.patch, overwrite=overwrite, watch=bar)
             if self.undo is not None:
                 found["undo"] = agentmerge.pack(self.folder, base, self.undo, overwrite=self.overwrite, watch=bar)
         except MergeError as error:
@@ -149,15 +180,11 @@ class Patches:
                 yield "\n".join(summary(record, path))
 
 
-def _check(files: Sequence[Path], folder: Path, hidden: Path | None, read: Protected, *, overwrite: bool) -> None:
-    """Raise OutputError where a file, or the folder of ours, would touch what is anybody's."""
+def _check_folder(folder: Path, hidden: Path | None) -> None:
+    """Raise OutputError where something else lies in the folder of ours."""
     if folder == hidden and folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
         found, todo = f"{folder}: what lies there is no merge", "Move it, or give --out DIR."
         raise OutputError(found, expected="room for the merge", todo=todo, where=Where(path=str(folder)))
-    read.add_folder(folder, "the merge")
-    for path in files:
-        check_free(path, overwrite=overwrite)
-        read.refuse(path, path.parent.resolve() / path.name)
 
 
 def _impossible(found: str, todo: str) -> RecipeError:

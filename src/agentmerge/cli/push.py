@@ -18,7 +18,12 @@ from agentmerge.hub.push import PushRecord
 def push(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `merge` wrote.", show_default=False)],
     repository: Annotated[
-        str, typer.Argument(metavar="OWNER/NAME", help="On the hub; made when it is not there.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="OWNER/NAME[@BRANCH]",
+            help="On the hub, main unless a branch is named; made when it is not there.",
+            show_default=False,
+        ),
     ],
     public: Public = False,
     json: Json = False,

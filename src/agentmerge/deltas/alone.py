@@ -9,8 +9,10 @@ from agentmerge.errors import AlignmentError, SourceError, Where, shortened
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.sources.index import Choice
 from agentmerge.sources.packed import PackedWeights
+from agentmerge.sources.packed_format import FILES
 from agentmerge.sources.packed_opening import is_packed, manifest_of
 from agentmerge.sources.source import NOWHERE
+from agentmerge.tensors import Block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from agentmerge.sources.packed_format import Manifest
     from agentmerge.sources.source import Extents, Stored
-    from agentmerge.tensors import Array, Block, TensorSpec
+    from agentmerge.tensors import Array, TensorSpec
 
 WITH_BASE = "Merge them with their base: agentmerge merge --base BASE --agent NAME=DELTA ... --patch OUT."
 
@@ -37,6 +39,15 @@ class Agent:
     def manifest(self) -> Manifest:
         """What it says of itself."""
         return self.weights.manifest
+
+    def file(self, name: str) -> bytes:
+        """A file beside the agent's weights that is kept; KeyError where none of that name is."""
+        at = sum(weights.header for weights in self.manifest.weights)
+        for file in self.manifest.files:
+            if file.name == name and file.kept:
+                return self.stored.read(Block(self.stored.specs[FILES], at, at + file.size)).tobytes()
+            at += file.size if file.kept else 0
+        raise KeyError(name)
 
 
 class _NoBase:

@@ -30,15 +30,15 @@ from agentmerge.files.protected import Protected
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
 from agentmerge.sources import bits
-from agentmerge.sources.packed_format import CHUNK, FILES, Packed, entries_of, smallest
+from agentmerge.sources.packed_format import CHUNK, Packed, entries_of, smallest
 from agentmerge.sources.packed_opening import headers_of
-from agentmerge.tensors import DTYPES, Block
+from agentmerge.tensors import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from agentmerge.progress import Watch
-    from agentmerge.tensors import Array, TensorSpec
+    from agentmerge.tensors import Array, Block, TensorSpec
 
 
 def join(
@@ -214,19 +214,9 @@ class _Joining:
         if not {"config.json"} & (of_base.keys() | alike.keys()) and any("config.json" in files for files in listed):
             found = "config.json: every agent has one of its own, and none is the base's"
             raise AlignmentError(found, expected="one config", todo=WITH_BASE, where=self.first.where)
-        data = {name: self._file_of_first(name) for name in alike}
+        data = {name: self.first.file(name) for name in alike}
         files = tuple(file for _, file in sorted({**of_base, **alike}.items()))
         return Kept(same, {}, (), ()), Kept({}, data, files, ())
-
-    def _file_of_first(self, name: str) -> bytes:
-        """The bytes of a file that the first agent keeps."""
-        manifest, stored = self.first.manifest, self.first.stored
-        at = sum(weights.header for weights in manifest.weights)
-        for file in manifest.files:
-            if file.name == name:
-                return stored.read(Block(stored.specs[FILES], at, at + file.size)).tobytes()
-            at += file.size if file.kept else 0
-        raise KeyError(name)
 
     def _refuse(self) -> NoReturn:
         total, elements = sum(self._shared.values()), sum(spec.elements for spec in self._specs)

@@ -20,8 +20,9 @@ from agentmerge.deltas.both import both
 from agentmerge.deltas.file import NewFile
 from agentmerge.deltas.growing import Growing
 from agentmerge.deltas.kept import kept_of
+from agentmerge.deltas.look import held
 from agentmerge.deltas.prints import Prints
-from agentmerge.deltas.record import FormCount, PackRecord
+from agentmerge.deltas.record import PackRecord
 from agentmerge.files.scratch import Scratch
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
@@ -29,7 +30,6 @@ from agentmerge.sources import bits
 from agentmerge.sources.hub import hub_model
 from agentmerge.sources.packed_format import (
     CHUNK,
-    FORMS,
     Manifest,
     Packed,
     entries_of,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from agentmerge.deltas.kept import Kept
     from agentmerge.progress import Watch
+    from agentmerge.sources.adapter import Materialize
     from agentmerge.sources.source import Source
     from agentmerge.tensors import Array
 
@@ -59,6 +60,7 @@ def pack(
     agent: str | Path,
     out: str | Path,
     *,
+    materialize: Materialize = "base_dtype",
     overwrite: bool = False,
     workers: int | None = None,
     watch: Watch | None = None,
@@ -69,6 +71,8 @@ def pack(
         base: whatever a recipe takes as base.
         agent: whatever it takes as agent.
         out: the file; it appears when it is whole.
+        materialize: how an adapter's sum, or what a trainer keeps in a wider dtype, is packed: rounded to the base's
+            dtype, or exact; such tensors are kept whole.
         overwrite: replace a file that is there.
         workers: threads; None takes one for each CPU.
         watch: is told of the progress.
@@ -81,7 +85,7 @@ def pack(
     """
     started, path = time.time(), Path(out)
     with ExitStack() as stack:
-        below, above = stack.enter_context(both(base, agent, watch or Silent()))
+        below, above = stack.enter_context(both(base, agent, watch or Silent(), materialize))
         read = read_of(below, above)
         read.refuse_file(path)
         read.refuse(path, path.parent.resolve() / path.name)
@@ -224,30 +228,15 @@ def _name_of(source: Source) -> str:
 
 
 def _record(packing: _Packing, manifest: Manifest, kept: Kept, seconds: float) -> PackRecord:
-    forms = {
-        form: FormCount(
-            tensors=sum(tensor.form == form for tensor in manifest.tensors),
-            nbytes=sum(e.nbytes for tensor in manifest.tensors if tensor.form == form for e in tensor.entries),
-        )
-        for form in FORMS
-    }
-    changed, specs = sum(tensor.changed for tensor in manifest.tensors), packing.agent.specs.values()
     warnings = [str(note) for source in (packing.base, packing.agent) for note in source.notes]
-    if not changed:
+    found = held(manifest, packing.nbytes)
+    if not found["changed"]:
         warnings.append(f"{packing.agent.text}: changed nothing of {packing.base.text}: is it the trained checkpoint?")
     return PackRecord(
         base=packing.base.text,
         agent=packing.agent.text,
-        nbytes=packing.nbytes,
-        full=sum(spec.nbytes for spec in specs),
-        elements=sum(spec.elements for spec in specs),
-        changed=changed,
-        forms=forms,
-        without_base=[tensor.name for tensor in manifest.tensors if tensor.base is None],
-        lacking=list(manifest.lacking),
-        files=sorted(kept.files),
         left=list(kept.left),
-        same_files=bool(kept.headers),
         warnings=warnings,
         seconds=round(seconds, 3),
+        **found,
     )

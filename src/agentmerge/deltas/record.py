@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from agentmerge.frozen import Frozen, Record
+from agentmerge.record import MergeRecord  # noqa: TC001 - pydantic reads it at run time
 
 
 class FormCount(Frozen):
@@ -13,12 +16,10 @@ class FormCount(Frozen):
     """Of their entries in the file."""
 
 
-class PackRecord(Record):
+class Held(Record):
     """What a packed delta holds."""
 
-    format: str = "agentmerge.pack/1"
-    base: str
-    agent: str
+    format: str = ""
     nbytes: int
     """Of the file."""
     full: int
@@ -34,12 +35,64 @@ class PackRecord(Record):
     """Tensors of the base that the agent does not have."""
     files: list[str]
     """Beside the weights, that differ from the base's and are kept."""
-    left: list[str]
-    """In the agent's folder, that are not kept."""
     same_files: bool
     """Whether apply gives back the agent's files byte for byte; else its tensors, in files of our own making."""
+
+
+class PackRecord(Held):
+    """What was packed."""
+
+    format: str = "agentmerge.pack/1"
+    base: str
+    agent: str
+    left: list[str]
+    """In the agent's folder, that are not kept."""
     warnings: list[str]
     seconds: float
+
+
+class DeltaTensor(Frozen):
+    """One tensor of a packed delta."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    form: str
+    """same, indices, bitmap or whole."""
+    elements: int
+    changed: int
+    nbytes: int
+    """Of its entries in the file."""
+
+
+class DeltaRecord(Held):
+    """What a packed delta says of itself, read without the base."""
+
+    format: str = "agentmerge.delta/1"
+    delta: str
+    commit: str | None
+    """Of the hub; null of a file that lies here."""
+    version: int
+    """Of the format."""
+    density: float
+    """changed / elements; 0 where there are none."""
+    base: str
+    """What its base was called."""
+    base_print: str
+    """Fingerprint of the base's tensors that the agent has, 16 hexadecimal digits."""
+    agent_print: str
+    """Of the agent's own tensors."""
+    sample: str
+    """Hash of a sample of the base's numbers."""
+    over: str | None
+    """The base that it was compared with, and fits; null where none was given."""
+    compared: Literal["numbers", "headers"] | None
+    """What of that base was here to be compared: a sample of its numbers, or names, dtypes and shapes alone."""
+    same_as_base: list[str]
+    """Files beside the weights that are the base's own."""
+    tensors: list[DeltaTensor]
+    merge: MergeRecord | None
+    """Of a merge that was packed: what it did."""
 
 
 class ApplyRecord(Record):

@@ -57,9 +57,9 @@ def plan_of(recipe: Recipe, family: Family, beside: Mapping[Beside, Mapping[str,
             f"{', '.join(sorted(MERGEABLE))} tensor that holds an element",
             todo="Check base and rules.",
         )
-    notes = (*_unused(rules), *_notes(family, beside, decisions), *_unkept(beside, jobs))
-    plan = Plan(recipe, family, beside, jobs, tuple(map(_comparison, family.ties)), layout, notes)
-    return replace(plan, notes=(*notes, *idle_notes(plan)))
+    plan = Plan(recipe, family, beside, jobs, tuple(map(_comparison, family.ties)), layout, ())
+    notes = (*_unused(rules), *_notes(plan, decisions), *_unkept(beside, jobs), *idle_notes(plan))
+    return replace(plan, notes=notes)
 
 
 def _check_reads(recipe: Recipe, decisions: Mapping[str, Decision]) -> None:
@@ -254,16 +254,10 @@ def _unkept(beside: Mapping[Beside, Mapping[str, Source]], jobs: Sequence[Job]) 
         yield Note(f"{text}{', ...' if len(lacking) > 1 else ''}", where=source.where)
 
 
-def _notes(
-    family: Family, beside: Mapping[Beside, Mapping[str, Source]], decisions: Mapping[str, Decision]
-) -> list[Note]:
+def _notes(plan: Plan, decisions: Mapping[str, Decision]) -> list[Note]:
     """What the sources are told with."""
-    onto = [] if family.onto is None else [family.onto]
-    others = [source for by in beside.values() for source in by.values()]
-    notes = list(family.notes)
-    for source in (family.base, *onto, *family.agents.values(), *others):
-        notes += source.notes
-    tied = family.tied
+    notes = [*plan.family.notes, *(note for source in plan.opened for note in source.notes)]
+    tied = plan.family.tied
     if tied is not None and decisions[tied.head] != decisions[tied.embedding]:
         notes.append(Note(f"{tied.head} is tied to {tied.embedding}: the rules of the latter hold"))
     return notes

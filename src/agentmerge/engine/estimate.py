@@ -195,6 +195,4 @@ def _time(seconds: float) -> str:
 
 def fetch_bytes(plan: Plan) -> int:
     """What a merge fetches from the hub before it reads."""
-    onto = [] if plan.family.onto is None else [plan.family.onto]
-    sources = (plan.family.base, *onto, *plan.family.agents.values(), *plan.lying_beside)
-    return sum(source.snapshot.missing for source in sources if source.snapshot is not None)
+    return sum(source.snapshot.missing for source in plan.opened if source.snapshot is not None)

@@ -53,6 +53,7 @@ def merge_all(
     recipes: Mapping[Path, Recipe],
     *,
     overwrite: bool = False,
+    again: bool = False,
     beside: Questions = nothing,
     runner: Runner | None = None,
     watch: Watch | None = None,
@@ -62,6 +63,8 @@ def merge_all(
     Args:
         recipes: by output folder; they differ in their methods' settings alone.
         overwrite: replace a folder that is there, once the new one is whole.
+        again: one folder may hold what an earlier call of the same recipe finished, which is taken as it is; of
+            several they always may.
         beside: what is asked beside what the methods ask, for a report.
         runner: who does the work; None takes the first recipe's.
         watch: is told of the progress.
@@ -77,14 +80,17 @@ def merge_all(
     methods, moving = [recipe.method for recipe in recipes.values()], first.onto is not None
     loading = kernels_for(methods, full=beside is not nothing, more=("onto",) if moving else ())
     pins = {} if overwrite else pins_of(recipes)
-    seen = None if others else partial(_check_out, next(iter(recipes)), overwrite=overwrite)
+    again = again or bool(others)
+    seen = None if again else partial(_check_out, next(iter(recipes)), overwrite=overwrite)
     with Compiling(*loading) as kernels, planned(first, watch, pins, seen) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
             refuse_read(one, out)
             put_right(out)
             check_cost(one)
-        made = {out: record for out, one in plans.items() if others and (record := finished(out, one))}
+        made = {out: record for out, one in plans.items() if again and (record := finished(out, one))}
+        if not others and beside is not nothing:  # what a report needs is measured while merging
+            made = {out: record for out, record in made.items() if record.findings is not None}
         todo = {out: one for out, one in plans.items() if out not in made}
         for out, one in todo.items():
             check_output(one, out, overwrite=overwrite)
@@ -229,7 +235,7 @@ def pins_of(outs: Iterable[Path]) -> dict[str, str]:
 
 
 def finished(out: Path, plan: Plan) -> MergeRecord | None:
-    """The record of an output that an earlier run of the same sweep finished before it was killed."""
+    """The record of an output that an earlier run of the same command finished before it was killed."""
     try:
         if not (out / RECORD).exists():
             return None

@@ -157,8 +157,12 @@ class Plan:
         return found | {f"{AS_STORED}/{name_in(tie)}": tie.source for tie in self.family.ties}
 
     @property
-    def lying_beside(self) -> tuple[Source, ...]:
-        """The sources of `beside`."""
+    def opened(self) -> tuple[Source, ...]:
+        """Every source once: base, what the merge is put onto, agents, and what lies beside them."""
+        return (*self._main.values(), *self._lying_beside)
+
+    @property
+    def _lying_beside(self) -> tuple[Source, ...]:
         return tuple(source for by in self.beside.values() for source in by.values())
 
     @cached_property
@@ -207,7 +211,7 @@ class Plan:
     def identities(self) -> dict[str, Any]:
         """What tells the sources from others, by their roles' names, as JSON data."""
         found = {n: {**s.told, **self._beside[n]} for n, s in self._main.items()}
-        return found | {source.role.name: source.told for source in self.lying_beside if source.role is not None}
+        return found | {source.role.name: source.told for source in self._lying_beside if source.role is not None}
 
     def restat(self) -> None:
         """Raise SourceError where a source's file changed since it was opened."""

@@ -13,17 +13,17 @@ from agentmerge.alike.measured import of_these
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
 from agentmerge.engine.findings import ORDER, CheckRecord, Finding
-from agentmerge.engine.reads import check_output, texts_of
+from agentmerge.engine.reads import check_output, refuse_data, refuse_same_source, texts_of
 from agentmerge.errors import (
     BASE,
     ONTO,
     MergeError,
     Note,
-    RecipeError,
     Role,
     SourceError,
     Where,
     about,
+    calling,
     role_of,
 )
 from agentmerge.hub.afar import UnseenError
@@ -98,7 +98,10 @@ def planned(
         _look_from_afar(recipe, pins, seen)
     on_hub = partial(fetched, watch=watch or Silent(), pins=pins)
     with ExitStack() as stack:
-        yield _Look(recipe, stack, on_hub).must_plan()
+        look = _Look(recipe, stack, on_hub)
+        plan = look.must_plan()
+        with calling(look.calls):
+            yield plan
 
 
 @contextmanager
@@ -129,6 +132,8 @@ class _Look:
     def __init__(self, recipe: Recipe, stack: ExitStack, on_hub: Callable[[str], Snapshot | None]) -> None:
         self._recipe, self._stack, self._on_hub, self._reads = recipe, stack, on_hub, reader_of(recipe)
         self.errors: list[MergeError] = []
+        self.calls: dict[str, str] = {}
+        """See Source.calls, of all that were opened."""
         self.notes: list[Note] = []
         """What a check tells beside the plan's notes."""
 
@@ -167,7 +172,7 @@ class _Look:
         try:
             yield
         except MergeError as error:
-            self.errors.append(error)
+            self.errors.append(error.calling(self.calls))
 
     def _sources(self) -> dict[str, Source]:
         recipe = self._recipe
@@ -186,7 +191,7 @@ class _Look:
         with self.collecting():
             refuse_same_source(sources)
             family = make_alike(sources["base"], agents, self._recipe.inputs, self._reads, onto)
-            self.errors += family.errors
+            self.errors += [error.calling(self.calls) for error in family.errors]
             return family
         return None
 
@@ -200,7 +205,7 @@ class _Look:
             theirs = Where(Role(donor)) if tokenizer is not None else base.where
             roles = [theirs if Path(p.where.path).parent == tokenizer else base.where for p in error.problems]
             problems = [replace(p, where=p.where.filled(w)) for p, w in zip(error.problems, roles, strict=True)]
-            self.errors.append(type(error)(*problems))
+            self.errors.append(type(error)(*problems).calling(self.calls))
             return family
         behind = left_behind(base.folder.path, listing, [file.name for file in base.identity.files])
         return family.noted(*(replace(note, where=note.where.filled(base.where)) for note in behind))
@@ -238,37 +243,11 @@ class _Look:
         try:
             with about(Where(role, text)):
                 snapshot = self._on_hub(text)
-            return self._stack.enter_context(opened(role, text, base, materialize, snapshot))
+            source = self._stack.enter_context(opened(role, text, base, materialize, snapshot))
         except MergeError as error:
             raise error.named() from error
-
-
-def refuse_data(role: Role, text: str, kind: Beside) -> None:
-    """Raise RecipeError where a recipe names prompts, or a record, in the place of what was measured."""
-    path, command, model = Path(text), "importance" if kind == "importance" else "grams", role.agent or "BASE"
-    if path.name == f"{command}.json":
-        found, todo = f"{role}: {text} is the record alone", f"Name its folder: {path.parent}"
-    elif path.suffix in (".jsonl", ".json"):
-        found = f"{role}: {text} are prompts"
-        todo = f"Run `agentmerge {command} {model} --data {text} --out FOLDER`, and name FOLDER."
-    else:
-        return
-    expected = f"the folder that `agentmerge {command}` makes"
-    raise RecipeError(found, expected=expected, todo=todo, where=Where(role, text))
-
-
-def refuse_same_source(sources: Mapping[str, Source]) -> None:
-    """Raise RecipeError where two sources are the same files."""
-    seen: dict[tuple[Path, ...], str] = {}
-    for name, source in sources.items():
-        key = source.identity.paths
-        if key in seen:
-            raise RecipeError(
-                f"'{seen[key]}' and '{name}' are the same files ({source.folder.path.resolve()})",
-                todo="Every agent must be a checkpoint of its own, and none of them the base"
-                f"{' or what the merge is put onto' if 'onto' in sources else ''}.",
-            )
-        seen[key] = name
+        self.calls.update(source.calls)
+        return source
 
 
 def _notes(family: Family, sources: Mapping[str, Source]) -> Iterator[Note]:

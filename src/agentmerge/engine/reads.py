@@ -1,4 +1,4 @@
-"""What a merge reads, and that its output touches none of it."""
+"""What a merge reads, that it is what it should be, and that its output touches none of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmerge.engine.estimate import drafts_of
+from agentmerge.errors import RecipeError, Where
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
 from agentmerge.files.torch_header import SUFFIXES
@@ -15,8 +16,13 @@ from agentmerge.sources.beside import is_tokenizer
 from agentmerge.sources.hub import local_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agentmerge.engine.plan import Plan
+    from agentmerge.errors import Role
+    from agentmerge.methods.base import Beside
     from agentmerge.recipe import Recipe
+    from agentmerge.sources.source import Source
 
 
 def check_output(plan: Plan, out: Path, *, overwrite: bool = False) -> None:
@@ -41,7 +47,7 @@ def refuse_read(plan: Plan, out: Path) -> None:
 def reads_of(plan: Plan) -> Protected:
     """Every file that a merge reads."""
     read = named_in(plan.recipe)
-    for source in (plan.family.base, plan.family.ground, *plan.family.agents.values(), *plan.lying_beside):
+    for source in plan.opened:
         what = f"the source of {source.role}"
         for file in source.identity.files:
             read.add_file(source.identity.folder / file.name, what)
@@ -81,3 +87,31 @@ def _protect(read: Protected, path: Path, what: str) -> None:
         for beside in path.parent.iterdir() if path.suffix in (".safetensors", *SUFFIXES) else ():
             if beside.name == "config.json" or is_tokenizer(beside.name):
                 read.add_file(beside, what)
+
+
+def refuse_data(role: Role, text: str, kind: Beside) -> None:
+    """Raise RecipeError where a recipe names prompts, or a record, in the place of what was measured."""
+    path, command, model = Path(text), "importance" if kind == "importance" else "grams", role.agent or "BASE"
+    if path.name == f"{command}.json":
+        found, todo = f"{role}: {text} is the record alone", f"Name its folder: {path.parent}"
+    elif path.suffix in (".jsonl", ".json"):
+        found = f"{role}: {text} are prompts"
+        todo = f"Run `agentmerge {command} {model} --data {text} --out FOLDER`, and name FOLDER."
+    else:
+        return
+    expected = f"the folder that `agentmerge {command}` makes"
+    raise RecipeError(found, expected=expected, todo=todo, where=Where(role, text))
+
+
+def refuse_same_source(sources: Mapping[str, Source]) -> None:
+    """Raise RecipeError where two sources are the same files."""
+    seen: dict[tuple[Path, ...], str] = {}
+    for name, source in sources.items():
+        key = source.identity.paths
+        if key in seen:
+            raise RecipeError(
+                f"'{seen[key]}' and '{name}' are the same files ({source.folder.path.resolve()})",
+                todo="Every agent must be a checkpoint of its own, and none of them the base"
+                f"{' or what the merge is put onto' if 'onto' in sources else ''}.",
+            )
+        seen[key] = name

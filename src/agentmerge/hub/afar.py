@@ -45,7 +45,7 @@ def put_headers(now: Listing, names: Sequence[str], folder: str) -> Path:
         UnseenError: a packed delta keeps too much beside its numbers.
         SourceError: the hub refuses it, or can't be reached.
     """
-    with ThreadPoolExecutor(AT_ONCE) as pool, reading(now.model, begun=True):
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         for name, header in zip(names, pool.map(lambda name: _header(now, name), names), strict=True):
             path = Path(folder) / name
             path.write_bytes(header)
@@ -87,8 +87,9 @@ def _range(now: Listing, name: str, stop: int, start: int = 0) -> bytes:
 
     if stop <= start:
         return b""
-    url = hf_hub_url(now.model.name, name, revision=now.commit, endpoint=HfApi().endpoint)
-    headers = {**build_hf_headers(), "Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-    answer = get_session().get(url, headers=headers, timeout=PATIENCE)
-    hf_raise_for_status(answer)
+    with reading(now.model, name):
+        url = hf_hub_url(now.model.name, name, revision=now.commit, endpoint=HfApi().endpoint)
+        headers = {**build_hf_headers(), "Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        answer = get_session().get(url, headers=headers, timeout=PATIENCE)
+        hf_raise_for_status(answer)
     return bytes(answer.content[: stop - start])

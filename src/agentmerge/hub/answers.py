@@ -21,19 +21,19 @@ LONGEST = 300
 
 
 @contextmanager
-def reading(model: HubId, *, begun: bool = False) -> Iterator[None]:
+def reading(model: HubId, file: str = "") -> Iterator[None]:
     """Whatever the hub, the network or the cache refuses inside is a SourceError about this model.
 
     Args:
         model: on the hub.
-        begun: the hub has answered before, and some of it may be here.
+        file: of it, which is fetched: the hub has answered before, and some of it may be here.
     """
     try:
         yield
     except MergeError:
         raise
     except Exception as error:  # of huggingface_hub and the HTTP library that its version uses, for many reasons
-        raise _refused(error, model, begun=begun) from error
+        raise _refused(error, model, file) from error
 
 
 def status_of(error: BaseException) -> int:
@@ -62,12 +62,13 @@ def bad_token() -> tuple[str, str]:
     return "the hub does not accept the token (401)", ACCEPTS.format(url=endpoint(), login=LOGIN)
 
 
-def _refused(error: Exception, model: HubId, *, begun: bool) -> SourceError:
+def _refused(error: Exception, model: HubId, file: str) -> SourceError:
     """The error of ours that says the same."""
     from huggingface_hub import errors as hf
 
     cause: Any = error.__cause__ if isinstance(error, hf.LocalEntryNotFoundError) and error.__cause__ else error
-    status, url, where = status_of(cause), f"{endpoint()}/{model.name}", Where(source=str(model))
+    status, url, where = status_of(cause), f"{endpoint()}/{model.name}", Where(source=str(model), path=file)
+    what = f"{model}: {file}" if file else str(model)
     if isinstance(cause, hf.GatedRepoError):
         return SourceError(_gated(status, model, url, where))
     if isinstance(cause, hf.RevisionNotFoundError):
@@ -81,18 +82,18 @@ def _refused(error: Exception, model: HubId, *, begun: bool) -> SourceError:
         found, todo = bad_token()
         return SourceError(f"{model}: {found}", todo=todo, where=where)
     if status == 403:
-        found, todo = f"{model}: the hub forbids it (403): {said(cause)}", "The token must be one that may read it."
+        found, todo = f"{what}: the hub forbids it (403): {said(cause)}", "The token must be one that may read it."
         return SourceError(found, todo=todo, where=where)
     if status:
-        found, todo = f"{model}: the hub answered {status}: {said(cause)}", "Run it again later: it goes on."
+        found, todo = f"{what}: the hub answered {status}: {said(cause)}", "Run it again later: it goes on."
         return SourceError(found, todo=todo, where=where)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         todo = "Free some space, or name another place with HF_HOME."
-        return SourceError(f"{model}: no space is left for it in the hub's cache", todo=todo, where=where)
+        return SourceError(f"{what}: no space is left for it in the hub's cache", todo=todo, where=where)
     if isinstance(cause, PermissionError):
-        return SourceError(f"{model}: the hub's cache can't be written: {cause}", todo="Set HF_HOME.", where=where)
-    if begun:
-        found = f"{model}: fetching it broke off ({first_line(cause)})"
+        return SourceError(f"{what}: the hub's cache can't be written: {cause}", todo="Set HF_HOME.", where=where)
+    if file:
+        found = f"{what}: fetching it broke off ({first_line(cause)})"
         return SourceError(found, todo="Run the same command again: what is here is not fetched again.", where=where)
     return SourceNotFoundError(_unreachable(cause, model, where))
 

@@ -6,7 +6,7 @@ import queue
 import shutil
 import threading
 from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from itertools import chain
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from agentmerge.hub.afar import put_headers
 from agentmerge.hub.answers import no_bars, reading
 from agentmerge.hub.chosen import beside_weights, weights_of
 from agentmerge.hub.large import bring
-from agentmerge.hub.listing import Listing, cache_of, cached, known_commit, listing, wanted
+from agentmerge.hub.listing import cache_of, known_commit, listing, snapshot_of
 from agentmerge.sources.delta_opening import delta_files
 from agentmerge.sources.hub import Snapshot
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from agentmerge.hub.listing import Listing
     from agentmerge.progress import Watch
     from agentmerge.sources.hub import HubId
 
@@ -46,35 +47,20 @@ def fetched(text: str, watch: Watch, pins: Mapping[str, str]) -> Snapshot | None
     Raises:
         SourceError: it is not there, not allowed, or can't be fetched.
     """
-    model = wanted(text)
-    if model is None:
-        return None
-    pin = pins.get(text, "")
-    try:
-        now = listing(model, pin)
-    except SourceError as error:
-        return fallen_back(model, pin, error)
+    return snapshot_of(text, pins, partial(_bring, watch=watch))
+
+
+def _bring(now: Listing, pin: str, watch: Watch) -> Snapshot:
     if not pin:
         _remember(now)
     fetch(now, beside_weights(now.sizes), watch)
     fetch(now, weights_in(now), watch)
-    return Snapshot(now.folder, now.commit, tuple(_moved(model, pin)))
+    return Snapshot(now.folder, now.commit, tuple(_moved(now.model, pin)))
 
 
 def weights_in(now: Listing) -> list[str]:
     """The weight files that are read; what lies beside them must be here."""
     return weights_of(now.sizes, now.folder, lambda names: _deltas(now, names))
-
-
-def fallen_back(model: HubId, pin: str, error: SourceError) -> Snapshot:
-    """What the cache has, where the hub gave an error; the error where it has nothing."""
-    found = cached(model, pin)
-    if found is None:
-        raise error
-    from huggingface_hub import constants
-
-    text = f"{error.problems[0].found}; commit {found.commit}, which is in the hub's cache, is read"
-    return replace(found, notes=(Note(text, severity="note" if constants.HF_HUB_OFFLINE else "warning"),))
 
 
 def fetch(now: Listing, names: Sequence[str], watch: Watch) -> None:
@@ -91,13 +77,13 @@ def fetch(now: Listing, names: Sequence[str], watch: Watch) -> None:
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in sorted(missing, key=lambda name: -now.sizes[name]):
         jobs.put(name)
-    errors: list[Exception] = []
+    errors: list[tuple[str, Exception]] = []
     threads = [threading.Thread(target=_work, args=(now, jobs, errors), daemon=True) for _ in range(THREADS)]
     watch.begin(f"Fetching {now.model}", total)
     with no_bars():
         _run(threads, cache_of(now.model) / "blobs", total, watch)
-    for error in errors:
-        with reading(now.model, begun=True):
+    for name, error in errors:
+        with reading(now.model, name):
             raise error
 
 
@@ -115,7 +101,7 @@ def _run(threads: Sequence[threading.Thread], blobs: Path, total: int, watch: Wa
     watch.advance(total - told)
 
 
-def _work(now: Listing, jobs: queue.SimpleQueue[str], errors: list[Exception]) -> None:
+def _work(now: Listing, jobs: queue.SimpleQueue[str], errors: list[tuple[str, Exception]]) -> None:
     """Fetch file after file until none is left, or one failed anywhere."""
     while not errors:
         try:
@@ -125,7 +111,7 @@ def _work(now: Listing, jobs: queue.SimpleQueue[str], errors: list[Exception]) -
         try:
             bring(now, name)
         except Exception as error:  # told by the main thread
-            errors.append(error)
+            errors.append((name, error))
 
 
 def _bytes_in(folder: Path) -> int:

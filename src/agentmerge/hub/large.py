@@ -61,19 +61,19 @@ def _bring_blob(now: Listing, name: str) -> None:
         http_get(url, file, resume_size=had, headers=build_hf_headers(), expected_size=size)
         file.flush()
         if had and _SHA256.fullmatch(etag):
-            _check(part, etag, f"{now.model}: {name}")
+            _check(part, etag, now, name)
         part.replace(blob)
 
 
-def _check(part: Path, sha256: str, what: str) -> None:
+def _check(part: Path, sha256: str, now: Listing, name: str) -> None:
     """Raise SourceError unless a file that came in parts is what the hub has; it is thrown away then."""
     with part.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
         part.unlink()
         raise SourceError(
-            f"{what}: what came in parts has sha256 {found}",
+            f"{now.model}: {name}: what came in parts has sha256 {found}",
             expected=sha256,
             todo="Run the same command again: it is fetched anew.",
-            where=Where(path=str(part)),
+            where=Where(source=str(now.model), path=name),
         )

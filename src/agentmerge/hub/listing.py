@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import SourceError, Where
+from agentmerge.errors import Note, SourceError, Where
 from agentmerge.hub.answers import reading
 from agentmerge.sources.hub import HubId, Snapshot, hub_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 """It becomes the name of a folder, whoever answers as the hub."""
@@ -46,10 +46,10 @@ class Listing:
         size = path.stat().st_size
         if self.sizes[name] and size != self.sizes[name]:
             raise SourceError(
-                f"{path}: {size} bytes in the hub's cache",
+                f"{self.model}: {name} has {size} bytes in the hub's cache",
                 expected=f"{self.sizes[name]}",
                 todo=f"It is damaged: remove {path.resolve()}, and run this again.",
-                where=Where(path=str(path)),
+                where=Where(source=str(self.model), path=str(path)),
             )
         return True
 
@@ -110,3 +110,38 @@ def cached(model: HubId, commit: str = "") -> Snapshot | None:
     commit = commit or known_commit(model)
     folder = cache_of(model) / "snapshots" / commit
     return Snapshot(folder, commit) if commit and folder.is_dir() and any(folder.iterdir()) else None
+
+
+def snapshot_of(text: str, pins: Mapping[str, str], bring: Callable[[Listing, str], Snapshot]) -> Snapshot | None:
+    """What a source is on the hub; None where it is no id.
+
+    Where the hub can't be asked, what the cache has is used, with a warning.
+
+    Args:
+        text: what the user wrote.
+        pins: commits by such texts, that a killed run began with: they are used wherever a branch is now.
+        bring: what makes a snapshot of a listing; told the pin, too, which is "" where there is none.
+
+    Raises:
+        SourceError: it is not there, or not allowed.
+    """
+    model = wanted(text)
+    if model is None:
+        return None
+    pin = pins.get(text, "")
+    try:
+        now = listing(model, pin)
+    except SourceError as error:
+        return _fallen_back(model, pin, error)
+    return bring(now, pin)
+
+
+def _fallen_back(model: HubId, pin: str, error: SourceError) -> Snapshot:
+    """What the cache has, where the hub gave an error; the error where it has nothing."""
+    found = cached(model, pin)
+    if found is None:
+        raise error
+    from huggingface_hub import constants
+
+    text = f"{error.problems[0].found}; commit {found.commit}, which is in the hub's cache, is read"
+    return replace(found, notes=(Note(text, severity="note" if constants.HF_HUB_OFFLINE else "warning"),))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from agentmerge.errors import Note, SourceError, Where
+from agentmerge.errors import Note, Where
 from agentmerge.files.torch_header import SUFFIXES
 from agentmerge.hub.afar import UnseenError, put_headers
 from agentmerge.hub.chosen import beside_weights
-from agentmerge.hub.fetch import fallen_back, fetch, weights_in
-from agentmerge.hub.listing import listing, wanted
+from agentmerge.hub.fetch import fetch, weights_in
+from agentmerge.hub.listing import snapshot_of
 from agentmerge.progress import Silent
 from agentmerge.sources.hub import Snapshot
 
@@ -34,21 +35,18 @@ def looked_at(text: str, stack: ExitStack, pins: Mapping[str, str]) -> Snapshot 
         UnseenError: its weights are PyTorch files, whose headers lie at their ends.
         SourceError: it is not there, or not allowed.
     """
-    model = wanted(text)
-    if model is None:
-        return None
-    pin = pins.get(text, "")
-    try:
-        now = listing(model, pin)
-    except SourceError as error:
-        return fallen_back(model, pin, error)
+    return snapshot_of(text, pins, partial(_look, stack=stack))
+
+
+def _look(now: Listing, _: str, stack: ExitStack) -> Snapshot:
     beside = beside_weights(now.sizes)
     fetch(now, beside, Silent())
     weights = weights_in(now)
-    missing = sum(now.sizes[name] for name in weights if not now.here(name))
-    if not missing:
+    lacking = [name for name in weights if not now.here(name)]
+    if not lacking:
         return Snapshot(now.folder, now.commit)
-    note = Note(f"{model}: a merge fetches {missing:,} bytes of commit {now.commit} first", severity="note")
+    missing = sum(now.sizes[name] for name in lacking)
+    note = Note(f"{now.model}: a merge fetches {missing:,} bytes of commit {now.commit} first", severity="note")
     folder = _headers(now, beside, weights, stack)
     return Snapshot(folder, now.commit, (note,), missing, headers_only=True)
 

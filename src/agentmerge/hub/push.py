@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote
 
-from agentmerge.errors import MergeError, Note, OutputError, RecipeError, Where
+from agentmerge.errors import MergeError, Note, OutputError, RecipeError, Where, shortened
 from agentmerge.frozen import Record
 from agentmerge.hub.answers import LOGIN, bad_token, endpoint, no_bars, said, status_of
 from agentmerge.hub.ready import CARD, ready
@@ -14,8 +16,15 @@ from agentmerge.sidefiles.card import hub_takes
 from agentmerge.sources.hub import hub_id
 
 if TYPE_CHECKING:
-    from agentmerge.hub.ready import Ready
+    from collections.abc import Iterator
 
+    from agentmerge.hub.ready import Ready
+    from agentmerge.sources.hub import HubId
+
+MAIN, REQUESTS = "main", "refs/pr/"
+"""The branch that a push goes to unless another is named; how the hub calls pull requests."""
+WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json")
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _SHOW = "Change that in its settings on the hub."
 
 
@@ -25,6 +34,8 @@ class PushRecord(Record):
     format: str = "agentmerge.push/1"
     url: str
     repository: str
+    revision: str
+    """The branch, or refs/pr/N."""
     commit: str
     private: bool
     """Whether the repository is."""
@@ -43,7 +54,8 @@ def push(folder: Path, repository: str, *, public: bool = False, bars: bool = Fa
 
     Args:
         folder: that `merge` wrote.
-        repository: OWNER/NAME; made when it is not there.
+        repository: OWNER/NAME, made when it is not there, and @BRANCH for another branch than main. One that is not
+            there is made from main; @refs/pr/N is a pull request that is open.
         public: a repository that is made is shown to everybody; one that is there stays as it is.
         bars: huggingface_hub shows its progress on stderr.
 
@@ -51,16 +63,18 @@ def push(folder: Path, repository: str, *, public: bool = False, bars: bool = Fa
         RecipeError: `repository` is no such name.
         SurveyError, OutputError: the folder is no finished merge, its card lacks something, or the hub refuses it.
     """
-    check_name(repository)
+    model = check_name(repository)
     merge = ready(folder)
     who = logged_in(repository)
-    private = _made(repository, who, public=public)
+    before = _made(model, who, public=public)
     with nullcontext() if bars else no_bars():
-        commit = _uploaded(merge, repository, who)
-    notes = _still_private(repository) if private and public else [] if private else _local_paths(merge)
+        commit = _uploaded(merge, model, who)
+    private, notes = bool(before.private), list(_left_beside(merge, model, before))
+    notes += _still_private(model.name) if private and public else [] if private else _local_paths(merge)
     return PushRecord(
-        url=f"{endpoint()}/{repository}",
-        repository=repository,
+        url=f"{endpoint()}/{model.name}" + (f"/tree/{quote(model.revision, safe='')}" if model.revision else ""),
+        repository=model.name,
+        revision=model.revision or MAIN,
         commit=commit,
         private=private,
         files=len(merge.files),
@@ -71,11 +85,19 @@ def push(folder: Path, repository: str, *, public: bool = False, bars: bool = Fa
     )
 
 
-def check_name(repository: str) -> None:
-    """Raise RecipeError unless it is OWNER/NAME as the hub takes it."""
+def check_name(repository: str) -> HubId:
+    """The repository and branch of OWNER/NAME[@BRANCH].
+
+    Raises:
+        RecipeError: it is none that the hub takes, or names a commit, which nothing can be added to.
+    """
     found = hub_id(repository)
-    if found is None or found.name != repository or not hub_takes(repository):
-        raise RecipeError(f"{repository}: no name on the hub, which are OWNER/NAME", todo="A push goes to main.")
+    if found is None or str(found) != repository or not hub_takes(found.name):
+        todo = "OWNER/NAME@BRANCH goes to another branch than main."
+        raise RecipeError(f"{repository}: no name on the hub, which are OWNER/NAME", todo=todo)
+    if _COMMIT.fullmatch(found.revision):
+        raise RecipeError(f"{repository}: a commit, which nothing can be added to", todo="Name a branch.")
+    return found
 
 
 def logged_in(repository: str) -> str:
@@ -96,32 +118,67 @@ def logged_in(repository: str) -> str:
     except Exception as error:  # of huggingface_hub and its HTTP library, for many reasons
         if status_of(error) == 401:
             raise _error(repository, *bad_token()) from error
-        _refuse(error, repository, "")
+        _refuse(error, check_name(repository), "")
 
 
-def _made(repository: str, who: str, *, public: bool) -> bool:
-    """Make the repository unless it is there; whether it is private."""
+def _made(model: HubId, who: str, *, public: bool) -> Any:
+    """Make the repository and the branch unless they are there; what is in it before the push, and who sees it."""
     from huggingface_hub import HfApi
 
     try:
-        HfApi().create_repo(repository, private=not public, exist_ok=True)
-        return bool(HfApi().model_info(repository).private)
+        HfApi().create_repo(model.name, private=not public, exist_ok=True)
+        if model.revision not in ("", MAIN) and not model.revision.startswith(REQUESTS):
+            _make_branch(model)
+        return HfApi().model_info(model.name, revision=model.revision or None)
     except Exception as error:
-        _refuse(error, repository, who)
+        _refuse(error, model, who)
 
 
-def _uploaded(merge: Ready, repository: str, who: str) -> str:
+def _make_branch(model: HubId) -> None:
+    """Make the branch from main unless it is there.
+
+    Raises:
+        OutputError: the name is a tag's, or none of a branch.
+    """
+    from huggingface_hub import HfApi
+
+    refs = HfApi().list_repo_refs(model.name)
+    if any(tag.name == model.revision for tag in refs.tags):
+        raise _error(str(model), f"{model.revision} is a tag, which stays where it is", "Name a branch.")
+    if all(branch.name != model.revision for branch in refs.branches):
+        try:
+            HfApi().create_branch(model.name, branch=model.revision, exist_ok=True)
+        except Exception as error:
+            if status_of(error) != 400:
+                raise
+            found = f"the hub makes no branch {model.revision}: {said(error)}"
+            raise _error(str(model), found, "Give it another name.") from error
+
+
+def _uploaded(merge: Ready, model: HubId, who: str) -> str:
     """Upload the files in one go; the commit."""
     from huggingface_hub import HfApi
 
     message = f"Merge of {', '.join(merge.record.survey.agents)} with {merge.record.recipe['method']['name']}"
     try:
         info: Any = HfApi().upload_folder(
-            repo_id=repository, folder_path=merge.folder, commit_message=message, ignore_patterns=[".*", "**/.*"]
+            repo_id=model.name,
+            folder_path=merge.folder,
+            commit_message=message,
+            revision=model.revision or MAIN,
+            ignore_patterns=[".*", "**/.*"],
         )
     except Exception as error:
-        _refuse(error, repository, who)
+        _refuse(error, model, who)
     return str(info.oid)
+
+
+def _left_beside(merge: Ready, model: HubId, before: Any) -> Iterator[Note]:
+    """A warning where weights of before lie beside those of the merge, whose readers might take them."""
+    names = [one.rfilename for one in before.siblings or ()]
+    if left := [name for name in names if name.endswith(WEIGHTS) and "/" not in name and name not in merge.files]:
+        found = f"{model}: other weights lie there beside those of this merge: {shortened(left)}."
+        yield Note(found, "Whoever reads the model may take them: remove them on the hub, or push to another branch.")
 
 
 def _still_private(repository: str) -> list[Note]:
@@ -137,17 +194,22 @@ def _local_paths(merge: Ready) -> list[Note]:
     return [Note(found, "They are public now.")] if paths else []
 
 
-def _refuse(error: Exception, repository: str, who: str) -> NoReturn:
+def _refuse(error: Exception, model: HubId, who: str) -> NoReturn:
     """Raise our error for one of the hub's."""
+    from huggingface_hub.errors import RevisionNotFoundError
+
     if isinstance(error, MergeError):
         raise error
+    repository, (owner, _, name) = str(model), model.name.partition("/")
+    if isinstance(error, RevisionNotFoundError):
+        found = f"the hub has no {model.revision or MAIN} there"
+        raise _error(repository, found, "Name a branch, or a pull request that is open.") from error
     status, why = status_of(error), said(error)
     if status in (401, 403):
-        owner = repository.partition("/")[0]
         found = f"the hub lets {who or 'this token'} not write there ({status}): {why}"
         todo = f"Make a token with write access to {owner} at {endpoint()}/settings/tokens and {LOGIN}"
         if who != owner:
-            todo += f", or push to a name of your own: {who or 'YOU'}/{repository.partition('/')[2]}"
+            todo += f", or push to a name of your own: {who or 'YOU'}/{name}"
         raise _error(repository, found, todo) from error
     again = "Run the same command again: what was uploaded is not uploaded twice."
     if status:

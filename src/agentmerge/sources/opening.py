@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from agentmerge.errors import Note, Role, SourceError, SourceNotFoundError, Where, about, shortened
+from agentmerge.errors import Note, Role, SourceError, SourceNotFoundError, Where, about, calling, shortened
 from agentmerge.files.layout import INDEX
 from agentmerge.files.os_errors import source_errors
 from agentmerge.files.torch_header import SUFFIXES
@@ -17,10 +17,10 @@ from agentmerge.sources.adapter_opening import open_adapter
 from agentmerge.sources.below import checkpoints_below, trained_parts_below
 from agentmerge.sources.delta_opening import open_deltas
 from agentmerge.sources.folder import FolderWeights
-from agentmerge.sources.hub import cached_snapshot, hub_id, local_path
+from agentmerge.sources.hub import hub_id
 from agentmerge.sources.index import TORCH_INDEX, Choice, choose, choose_torch
 from agentmerge.sources.packed_opening import open_packed
-from agentmerge.sources.request import Request, deltas_of, is_adapter, packed_of, parts_of, trained_of
+from agentmerge.sources.request import Request, deltas_of, is_adapter, packed_of, parts_of, requested, trained_of
 from agentmerge.sources.source import Folder, Source
 from agentmerge.sources.strided import in_rows
 from agentmerge.sources.trained_opening import open_trained
@@ -67,13 +67,17 @@ def opened(
         SourceNotFoundError: the path, or a file that the index names, is not there.
         SourceError: what is there is not one complete checkpoint; each problem knows role and text.
     """
+    calls = {} if base is None else dict(base.calls)
+    if snapshot is not None and snapshot.headers_only:
+        calls |= Folder(snapshot.folder, whole=True).called(text)
     with ExitStack() as stack:
-        with about(Where(role, text)), source_errors(text):
-            request = _request(role, text, base, materialize, snapshot)
+        with calling(calls), about(Where(role, text)), source_errors(text):
+            request = requested(role, text, base, materialize, snapshot)
             opener = next(opener for opener in OPENERS if opener.recognises(request))
             source = stack.enter_context(opener.open(request))
         found = source if opener.adds or materialize == "base_dtype" else source.noted(_nothing_to_add(source))
-        yield _from_the_hub(found, request.snapshot)
+        notes = tuple(note.calling(calls) for note in found.notes)
+        yield _from_the_hub(replace(found, notes=notes, calls={**calls, **found.calls}), request.snapshot)
 
 
 def _nothing_to_add(source: Source) -> Note:
@@ -88,16 +92,6 @@ def _from_the_hub(source: Source, snapshot: Snapshot | None) -> Source:
     weights = Unread(source.weights, source.text) if snapshot.headers_only else source.weights
     notes = (*source.notes, *(replace(note, where=source.where) for note in snapshot.notes))
     return replace(source, weights=weights, notes=notes, snapshot=snapshot)
-
-
-def _request(
-    role: Role | None, text: str, base: Source | None, materialize: Materialize, snapshot: Snapshot | None
-) -> Request:
-    path = local_path(text) if snapshot is None else snapshot.folder
-    exists = bool(text) and path.exists()
-    folder = exists and path.is_dir()
-    names = tuple(sorted(e.name for e in path.iterdir() if not e.name.startswith("."))) if folder else None
-    return Request(role, text, path, exists, names, base, materialize, snapshot or cached_snapshot(path))
 
 
 @contextmanager

@@ -97,15 +97,16 @@ def open_packed(
         stack.callback(file.close)
         manifest = manifest_of(file, path)
         check_base(manifest, base, path, sampled=sampled)
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="agentmerge-")))
-        unpack_files(manifest, file, base.folder.path, folder, path)
+        home = Folder(Path(stack.enter_context(TemporaryDirectory(prefix="agentmerge-"))), whole=True)
+        unpack_files(manifest, file, base.folder.path, home.path, path)
         yield Source(
             role=role,
             text=text,
             weights=PackedWeights(text, file, manifest, base.weights, str(path)),
-            folder=Folder(folder, whole=True),
+            folder=home,
             identity=file.identity,
             metadata=file.metadata,
+            calls=home.called(text),
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from agentmerge.files.layout import INDEX
 from agentmerge.files.torch_header import SUFFIXES
 from agentmerge.sources.delta_opening import delta_files
+from agentmerge.sources.hub import cached_snapshot, local_path
 from agentmerge.sources.index import TORCH_INDEX, TORCH_SINGLE
 from agentmerge.sources.packed_opening import is_packed
 from agentmerge.sources.trainers import Unfinished, adapters_of, parts_at, unfinished
@@ -54,6 +55,21 @@ class Request:
         """The files of a folder that end so and may be weights."""
         names = [name for name in self.names or () if name.endswith(suffixes)]
         return [name for name in names if not any(fnmatchcase(name, pattern) for pattern in NOT_WEIGHTS)]
+
+
+def requested(
+    role: Role | None,
+    text: str,
+    base: Source | None = None,
+    materialize: Materialize = "base_dtype",
+    snapshot: Snapshot | None = None,
+) -> Request:
+    """What there is of a source; see `sources.opening.opened` for the arguments."""
+    path = local_path(text) if snapshot is None else snapshot.folder
+    exists = bool(text) and path.exists()
+    folder = exists and path.is_dir()
+    names = tuple(sorted(e.name for e in path.iterdir() if not e.name.startswith("."))) if folder else None
+    return Request(role, text, path, exists, names, base, materialize, snapshot or cached_snapshot(path))
 
 
 def is_adapter(request: Request) -> bool:

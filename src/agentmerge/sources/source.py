@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from agentmerge.errors import Note, Role, SourceError, Where
@@ -111,6 +111,10 @@ class Folder:
     whole: bool
     """False: the source is a single file, and what lies beside it may be anybody's."""
 
+    def called(self, name: str) -> dict[str, str]:
+        """What messages call this folder, as `Source.calls` has it: by its path, as it is and with links followed."""
+        return {str(path): name for path in (self.path, self.path.resolve())}
+
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
@@ -175,6 +179,8 @@ class Source:
     """What is odd about it, or how it is seen."""
     snapshot: Snapshot | None = None
     """Of the hub; None where it is none."""
+    calls: Mapping[str, str] = field(default_factory=dict)
+    """What messages call folders of ours that it lies in, by their paths."""
 
     @property
     def specs(self) -> Mapping[str, TensorSpec]:
