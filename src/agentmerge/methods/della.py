@@ -35,6 +35,7 @@ from agentmerge import kernels
 from agentmerge.errors import RecipeError, Where
 from agentmerge.methods.base import Dilution, Work
 from agentmerge.methods.breadcrumbs import factors
+from agentmerge.methods.cut import NOWHERE, Limits
 from agentmerge.methods.density import Density, Shares, check_density, densities_of, keeps_all
 from agentmerge.methods.directions import rows_of
 from agentmerge.methods.kernel import WHOLE
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agentmerge.methods.base import Context
-    from agentmerge.methods.cut import Limits
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.statistic import Statistic, Survey
@@ -160,7 +160,7 @@ class Della(Making):
         if self.rescale != "norm":
             return self._drawn
         before, after = survey.total(Powers(1)), survey.total(self._after)
-        return replace(self._drawn, factor=factors(before, after, sorted(before.nodes)))
+        return replace(self._drawn, factor=factors(before, after, before.nodes))
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -194,19 +194,19 @@ class Prune(Maker):
     seed: int
     divides: bool
     """By the probability."""
-    factor: Limits = ()
+    factor: Limits = NOWHERE
     """What stays is multiplied by, by tensor; none is 1."""
     by_rows = True
 
     @property
     def key(self) -> str:
         """The draw."""
-        return f"Pruned {json.dumps([self.density, self.epsilon, self.seed, self.divides, self.factor])}"
+        return f"Pruned {json.dumps([self.density, self.epsilon, self.seed, self.divides, self.factor.digest])}"
 
     def __call__(self, stack: Stack) -> Stack:
         """The stack with task vectors pruned."""
         agents, tensor, start = len(stack.agents), stack.block.tensor.name, stack.block.start
-        tau, factor = rows_of(stack), dict(self.factor).get(tensor, (1.0,) * agents)
+        tau, factor = rows_of(stack), self.factor.at(tensor, (1.0,) * agents)
         made, backend = np.empty(tau.shape, np.float32), kernels.choose(stack)
         both = zip(densities_of(self.density, agents), densities_of(self.epsilon, agents), strict=True)
         for t, (density, epsilon) in enumerate(both):
