@@ -71,8 +71,8 @@ class Backend(Protocol):
         """Compile these loops, or load them from a cache; the others follow when called.
 
         Args:
-            loops: names of formulas, or "count" (what every fold runs), "drop", "trim", "prune", "full",
-                "restore".
+            loops: names of formulas, or "count" (what every fold runs), "drop", "trim", "draw", "prune",
+                "full", "restore".
         """
 
     def merge(self, kernel: Kernel, cast: Cast, out: Array) -> tuple[Array, Array, Array, Array, int, int]:

@@ -137,7 +137,7 @@ class Della(Making):
     @property
     def loops(self) -> tuple[str, ...]:
         """The inner method's, and what drops."""
-        return self.then.loops if keeps_all(self.density) else (*self.then.loops, "prune")
+        return self.then.loops if keeps_all(self.density) else (*self.then.loops, "draw", "prune")
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """The inner method's, on average where it is linear and what is kept is divided by its probability."""
