@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmerge import kernels
+from agentmerge.survey.by_tensor import EVERYWHERE, ByTensor
 from agentmerge.survey.magnitude import (
-    EVERYWHERE,
     LOW_BITS,
     MagnitudeHigh,
     MagnitudeLow,
@@ -46,7 +46,7 @@ def kth(pieces: list[Stack], k: int) -> list[tuple[float, int]]:
     high = MagnitudeHigh()
     first = reduce(high.answers.combine, map(high.observe, pieces))
     chosen = [ranked(found, k) for found in first]
-    low = MagnitudeLow(((EVERYWHERE, tuple(key for key, _ in chosen)),))
+    low = MagnitudeLow(ByTensor({EVERYWHERE: tuple(key for key, _ in chosen)}))
     second = reduce(low.answers.combine, map(low.observe, pieces))
     result = []
     for (key, rank), found in zip(chosen, second, strict=True):
@@ -109,7 +109,7 @@ def test_a_histogram_counts_and_ranks() -> None:
 
 
 def test_an_agent_without_a_bin_is_not_counted() -> None:
-    low = MagnitudeLow(((EVERYWHERE, (-1, 0)),))
+    low = MagnitudeLow(ByTensor({EVERYWHERE: (-1, 0)}))
     nothing, zeros = low.observe(stack_of(np.zeros((2, 3), np.float32)))
     assert nothing[0].tolist() == []
     assert [array.tolist() for array in zeros] == [[0], [3]]
@@ -127,12 +127,12 @@ def test_answers_per_tensor_are_kept_where_asked() -> None:
         else:
             with pytest.raises(KeyError):
                 survey.at("v", question)
-    assert MagnitudeLow((("v", (1,)), ("w", (2,)))).per_tensor
-    assert not MagnitudeLow(((EVERYWHERE, (1,)),)).per_tensor
+    assert MagnitudeLow(ByTensor({"v": (1,), "w": (2,)})).per_tensor
+    assert not MagnitudeLow(ByTensor({EVERYWHERE: (1,)})).per_tensor
 
 
 def test_json_keeps_the_counts() -> None:
-    for question in (MagnitudeHigh(), MagnitudeLow(((EVERYWHERE, (0, 0, 0)),))):
+    for question in (MagnitudeHigh(), MagnitudeLow(ByTensor({EVERYWHERE: (0, 0, 0)}))):
         answer = question.observe(random_stack(0, elements=500))
         again = question.answers.decode(json.loads(json.dumps(question.answers.encode(answer))))
         for mine, other in zip(answer, again, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.overlap import Overlap
 from agentmerge.survey.rounding import Rounding
 from agentmerge.survey.statistic import Statistic, Survey
+from agentmerge.survey.sums import TreeSums, TreeSumsOf, tree_sums
 from agentmerge.tensors import Block, Stack, TensorSpec
 from agentmerge.testing import random_stack
 
@@ -74,6 +75,43 @@ def test_a_survey_seen_through_a_lens_answers_the_question_behind() -> None:
     twice = view.seen_through(lambda question: Largest() if question == Largest(3) else question)
     assert twice.total(Largest(3)) == 10.0
     assert (survey.derived("it", lambda: 1), view.derived("it", lambda: 2)) == (1, 2)
+
+
+@dataclass(frozen=True)
+class Named(Statistic[TreeSums]):
+    """Sums by tensor."""
+
+    answers: ClassVar[Answers[TreeSums]] = TreeSumsOf()
+
+    def observe(self, stack: Stack) -> TreeSums:
+        return tree_sums(stack.base.astype(np.float64)[None], stack.block.tensor.name, stack.block.start)
+
+
+def test_what_holds_something_for_every_tensor_is_added_up_once_for_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In whichever order it comes, when it is asked for between, and in a survey that took it over from another."""
+    added = list[int]()
+    gather = TreeSumsOf.gather
+    monkeypatch.setattr(TreeSumsOf, "gather", lambda kind, given: added.append(len(given)) or gather(kind, given))
+    stacks = [
+        Stack(Block(TensorSpec(n, "F32", (3,)), 0, 3), np.full(3, v, "f4"), (), ())
+        for n, v in zip("abcd", range(4), strict=True)
+    ]
+    surveys = [Survey(), Survey()]
+    for survey, order in zip(surveys, (stacks, stacks[::-1]), strict=True):
+        for stack in order:
+            survey.add(Named(), stack.block.tensor.name, Named().observe(stack))
+    assert added == []
+    assert surveys[0].total(Named()) == surveys[1].total(Named())
+    assert added == [4, 4]
+    assert surveys[0].total(Named()).total().tolist() == [18.0]
+    assert added == [4, 4]
+    later = Survey()
+    later.update(surveys[0])
+    later.add(Named(), "e", Named().observe(replace(stacks[3], block=Block(TensorSpec("e", "F32", (3,)), 0, 3))))
+    assert later.total(Named()).total().tolist() == [27.0]
+    assert surveys[0].total(Named()).total().tolist() == [18.0]
 
 
 def test_equal_questions_are_one_key_of_a_dictionary() -> None:

@@ -14,6 +14,7 @@ from agentmerge.methods.making import Made
 from agentmerge.methods.ram_energies import Energies
 from agentmerge.methods.sce import Variance
 from agentmerge.methods.trim import Trim
+from agentmerge.survey.by_tensor import EVERYWHERE, ByTensor
 from agentmerge.survey.full.question import Profile
 from agentmerge.survey.integrity import Integrity
 from agentmerge.survey.magnitude import MagnitudeHigh, MagnitudeLow
@@ -34,7 +35,7 @@ BUILT_IN: tuple[tuple[Any, tuple[int, ...]], ...] = (
     (Overlap(1e-3), EVERY),
     (Integrity(), EVERY),
     (MagnitudeHigh(), EVERY),
-    (MagnitudeLow((("", (15000, 15100, -1)),)), (3,)),
+    (MagnitudeLow(ByTensor({EVERYWHERE: (15000, 15100, -1)})), (3,)),
     (Rounding(), EVERY),
     (StoredRetention(), EVERY),
     (RegionRetention(), (1, 3, 9)),
@@ -46,7 +47,7 @@ BUILT_IN: tuple[tuple[Any, tuple[int, ...]], ...] = (
     (Made(Overlap(), Drop(0.5, 3)), (3,)),
     (Products(), (1, 3, 9)),
     (Powers(1), (3,)),
-    (Made(Powers(2), Trim((("", (0.001, 0.0, 1.0)),), (("", (1.0, 0.01, 0.5)),))), (3,)),
+    (Made(Powers(2), Trim(ByTensor({EVERYWHERE: (0.001, 0.0, 1.0)}), ByTensor({EVERYWHERE: (1.0, 0.01, 0.5)}))), (3,)),
     (Made(MagnitudeHigh(by_tensor=True), Variance()), (3,)),
 )
 

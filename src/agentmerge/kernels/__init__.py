@@ -71,8 +71,8 @@ class Backend(Protocol):
         """Compile these loops, or load them from a cache; the others follow when called.
 
         Args:
-            loops: names of formulas, or "count" (what every fold runs), "drop", "trim", "prune", "full",
-                "restore".
+            loops: names of formulas, or "count" (what every fold runs), "drop", "trim", "draw", "prune",
+                "full", "restore".
         """
 
     def merge(self, kernel: Kernel, cast: Cast, out: Array) -> tuple[Array, Array, Array, Array, int, int]:
@@ -147,17 +147,21 @@ class Backend(Protocol):
         """methods.sce.selected: task vectors where the variance is at least `limit`, float32 [agents, n]."""
 
     def prune(
-        self, tau: Array, columns: int, probability: Array, divisor: Array, key: tuple[int, int], start: int
+        self,
+        stack: Stack,
+        columns: int,
+        keys: Sequence[tuple[int, int]],
+        probability: Sequence[Array],
+        divisor: Sequence[Array],
     ) -> Array:
-        """methods.della.pruned: one agent's task vector, drawn by the ranks in its rows, float32 [n].
+        """methods.della.pruned: task vectors drawn by the ranks in their rows, float32 [agents, n].
 
         Args:
-            tau: float32 [n], whole rows.
+            stack: base and agents, whole rows.
             columns: elements of a row.
-            probability: float64 [columns], by rank from the smallest magnitude on, (0, 1].
-            divisor: float32 [columns], by rank.
-            key: Philox key of the draws.
-            start: flat index of the first element in its tensor.
+            keys: Philox key of each agent's draws.
+            probability: of each agent, float64 [columns], by rank from the smallest magnitude on, (0, 1].
+            divisor: of each agent, float32 [columns], by rank.
         """
 
     def count(self, stack: Stack, threshold: float, key: int) -> tuple[Array, Array, Array, Array, Array]:

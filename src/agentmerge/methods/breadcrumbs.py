@@ -32,11 +32,12 @@ from agentmerge.methods.cut import Cut, elements_of
 from agentmerge.methods.density import Density, Shares, check_density, densities_of
 from agentmerge.methods.making import Made, Making
 from agentmerge.methods.trim import Trim
+from agentmerge.survey.by_tensor import ByTensor
 from agentmerge.survey.products import Powers
 from agentmerge.survey.statistic import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agentmerge.methods.base import Context
     from agentmerge.methods.cut import Limits
@@ -137,7 +138,7 @@ class Breadcrumbs(Making):
         if not self.rescale:
             return bounds
         before, after = survey.total(Powers(1)), survey.total(Made(Powers(1), bounds))
-        return Trim(bounds.low, bounds.high, factors(before, after, [place for place, _ in bounds.low]))
+        return Trim(bounds.low, bounds.high, factors(before, after, bounds.low))
 
     @model_validator(mode="before")
     @classmethod
@@ -147,11 +148,11 @@ class Breadcrumbs(Making):
         return {"then": dict(INNER[data.get("name", "breadcrumbs")]), **data}
 
 
-def factors(before: TreeSums, after: TreeSums, places: Sequence[str]) -> Limits:
+def factors(before: TreeSums, after: TreeSums, places: Iterable[str]) -> Limits:
     """The sum of magnitudes before, by that after, at each place; 1 where nothing is left."""
-    found = []
+    found: dict[str, list[float]] = {}
     for place in places:
         was, now = (sums.of(place).total() if place else sums.total() for sums in (before, after))
         known = (now > 0) & np.isfinite(was)
-        found.append((place, tuple(np.where(known, was / np.where(known, now, 1), 1.0).tolist())))
-    return tuple(found)
+        found[place] = np.where(known, was / np.where(known, now, 1), 1.0).tolist()
+    return ByTensor(found)

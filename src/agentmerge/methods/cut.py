@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.methods.making import Made, Maker
 from agentmerge.survey.answers import Histogram
-from agentmerge.survey.magnitude import EVERYWHERE, MagnitudeHigh, MagnitudeLow, magnitude, ranked
+from agentmerge.survey.by_tensor import EVERYWHERE, ByTensor
+from agentmerge.survey.magnitude import MagnitudeHigh, MagnitudeLow, magnitude, ranked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from agentmerge.survey.statistic import Statistic, Survey
 
-Limits = tuple[tuple[str, tuple[float, ...]], ...]
-"""Tensor name, or EVERYWHERE, to the magnitude at which each agent is cut."""
+Limits = ByTensor[float]
+"""The magnitude at which each agent is cut, by tensor or everywhere."""
+NOWHERE = Limits()
+"""Nobody is cut."""
 Rank = Callable[[int, Histogram], int]
 """Of an agent and the upper bits of its magnitudes: the rank of the cut, counted from the smallest; 0 for none."""
 
@@ -39,7 +40,7 @@ class Cut:
         """The second question."""
         places = self._places(survey)
         bins = {place: tuple(b for b, _ in self.chosen(high)) for place, high in places.items()}
-        return MagnitudeLow(tuple(sorted(bins.items())))
+        return MagnitudeLow(ByTensor(bins))
 
     def asked(self, question: Statistic[Any]) -> Statistic[Any]:
         """The question of the made task vectors, where they are made."""
@@ -66,7 +67,7 @@ class Cut:
                 magnitude(b, ranked(found[t], rank)[0]) if b >= 0 else 0.0
                 for t, (b, rank) in enumerate(self.chosen(high))
             )
-        return tuple(sorted(limits.items()))
+        return ByTensor(limits)
 
     def _places(self, survey: Survey) -> dict[str, tuple[Histogram, ...]]:
         if self.by_tensor:
@@ -76,11 +77,6 @@ class Cut:
     def _at(self, place: str, low: MagnitudeLow, survey: Survey) -> tuple[Histogram, ...]:
         asked = self.asked(low)
         return survey.total(asked) if place == EVERYWHERE else survey.at(place, asked)
-
-
-def limits_at(limits: Mapping[str, tuple[float, ...]], tensor: str) -> tuple[float, ...] | None:
-    """The magnitude at which each agent is cut in a tensor; None where nobody is."""
-    return limits.get(EVERYWHERE) or limits.get(tensor)
 
 
 def elements_of(found: Histogram) -> int:

@@ -35,8 +35,9 @@ from agentmerge import kernels
 from agentmerge.errors import RecipeError, Where
 from agentmerge.methods.base import Dilution, Work
 from agentmerge.methods.breadcrumbs import factors
+from agentmerge.methods.cut import NOWHERE, Limits
 from agentmerge.methods.density import Density, Shares, check_density, densities_of, keeps_all
-from agentmerge.methods.directions import rows_of
+from agentmerge.methods.directions import columns_in, rows_of
 from agentmerge.methods.kernel import WHOLE
 from agentmerge.methods.making import Made, Maker, Making
 from agentmerge.randomness import random_bits, stream_key
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agentmerge.methods.base import Context
-    from agentmerge.methods.cut import Limits
     from agentmerge.survey.full.question import Energy
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.statistic import Statistic, Survey
@@ -137,7 +137,7 @@ class Della(Making):
     @property
     def loops(self) -> tuple[str, ...]:
         """The inner method's, and what drops."""
-        return self.then.loops if keeps_all(self.density) else (*self.then.loops, "prune")
+        return self.then.loops if keeps_all(self.density) else (*self.then.loops, "draw", "prune")
 
     def dilution(self, names: Sequence[str], counts: OverlapCounts, energy: Energy) -> Dilution:
         """The inner method's, on average where it is linear and what is kept is divided by its probability."""
@@ -160,7 +160,7 @@ class Della(Making):
         if self.rescale != "norm":
             return self._drawn
         before, after = survey.total(Powers(1)), survey.total(self._after)
-        return replace(self._drawn, factor=factors(before, after, sorted(before.nodes)))
+        return replace(self._drawn, factor=factors(before, after, before.nodes))
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -194,29 +194,28 @@ class Prune(Maker):
     seed: int
     divides: bool
     """By the probability."""
-    factor: Limits = ()
+    factor: Limits = NOWHERE
     """What stays is multiplied by, by tensor; none is 1."""
     by_rows = True
 
     @property
     def key(self) -> str:
         """The draw."""
-        return f"Pruned {json.dumps([self.density, self.epsilon, self.seed, self.divides, self.factor])}"
+        return f"Pruned {json.dumps([self.density, self.epsilon, self.seed, self.divides, self.factor.digest])}"
 
     def __call__(self, stack: Stack) -> Stack:
         """The stack with task vectors pruned."""
-        agents, tensor, start = len(stack.agents), stack.block.tensor.name, stack.block.start
-        tau, factor = rows_of(stack), dict(self.factor).get(tensor, (1.0,) * agents)
-        made, backend = np.empty(tau.shape, np.float32), kernels.choose(stack)
+        agents, tensor, columns = len(stack.agents), stack.block.tensor.name, columns_in(stack)
+        keys = [stream_key(self.seed, "della", name, tensor) for name in stack.names]
         both = zip(densities_of(self.density, agents), densities_of(self.epsilon, agents), strict=True)
-        for t, (density, epsilon) in enumerate(both):
-            key = stream_key(self.seed, "della", stack.names[t], tensor)
-            probability = probabilities(tau.shape[2], density, epsilon if density < 1 else 0.0)
-            divisor = np.ones(tau.shape[2], np.float32) if not self.divides else probability.astype(np.float32)
-            if backend is not None and tau[t].size:
-                flat = np.ascontiguousarray(tau[t]).reshape(-1)
-                made[t] = backend.prune(flat, tau.shape[2], probability, divisor, key, start).reshape(tau[t].shape)
-            else:
-                made[t] = pruned(tau[t], probability, divisor, key, start)
-            made[t] *= np.float32(factor[t])
-        return replace(stack, tau=made.reshape(agents, stack.base.size))
+        kept = [probabilities(columns, d, epsilon if d < 1 else 0.0) for d, epsilon in both]
+        divisor = [p.astype(np.float32) if self.divides else np.ones(columns, np.float32) for p in kept]
+        backend = kernels.choose(stack)
+        if backend is not None and columns:
+            made = backend.prune(stack, columns, keys, kept, divisor)
+        else:
+            drawn = zip(rows_of(stack), kept, divisor, keys, strict=True)
+            made = np.stack([pruned(*one, stack.block.start).reshape(-1) for one in drawn])
+        if self.factor:
+            made *= np.array(self.factor.at(tensor, (1.0,) * agents), np.float32)[:, None]
+        return replace(stack, tau=made)

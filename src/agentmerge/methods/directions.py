@@ -35,12 +35,16 @@ def vector_grams(tau: Array) -> Array:
     return found
 
 
+def columns_in(stack: Stack) -> int:
+    """Elements of a row of the stack; a stack that is no whole rows is one row."""
+    columns, size = stack.block.tensor.columns, stack.base.size
+    return columns if 0 < columns <= size and size % columns == 0 else size
+
+
 def rows_of(stack: Stack) -> Array:
-    """The task vectors as float32 [agents, rows, columns]; a stack that is no whole rows is one row."""
-    tau, columns = stack.task_vectors(), stack.block.tensor.columns
-    size = stack.base.size
-    whole = 0 < columns <= size and size % columns == 0
-    return tau.reshape(len(tau), size // columns if whole else min(size, 1), columns if whole else size)
+    """The task vectors as float32 [agents, rows, columns]."""
+    tau, columns = stack.task_vectors(), columns_in(stack)
+    return tau.reshape(len(tau), stack.base.size // max(columns, 1), columns)
 
 
 def columns_of(stack: Stack) -> Array:

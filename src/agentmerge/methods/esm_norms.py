@@ -12,11 +12,11 @@ import numpy as np
 from agentmerge.methods.layers import available, matrix_by_matrix
 from agentmerge.methods.spectral import place_of
 from agentmerge.methods.vectors import Vectors
-from agentmerge.survey.answers import Answers
+from agentmerge.survey.answers import Answers, Gathered
 from agentmerge.survey.statistic import Statistic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from agentmerge.methods.arrays import Arrays
     from agentmerge.methods.layers import WholeMatrices
@@ -26,12 +26,12 @@ Norms = dict[str, float]
 """By the name of the matrix; of experts, [its number] is part of it."""
 
 
-class NormsOf(Answers[Norms]):
+class NormsOf(Gathered[Norms]):
     """Answers are norms of different matrices."""
 
-    def combine(self, left: Norms, right: Norms) -> Norms:
+    def gather(self, answers: Sequence[Norms]) -> Norms:
         """All of them, in the order of their names."""
-        return dict(sorted({**left, **right}.items()))
+        return dict(sorted((place, norm) for norms in answers for place, norm in norms.items()))
 
     def encode(self, answer: Norms) -> Any:
         """JSON writes floats in their shortest exact form."""

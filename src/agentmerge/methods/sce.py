@@ -21,7 +21,6 @@ weights; here they multiply a vote and a share, and 1 is mergekit.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -32,10 +31,9 @@ from agentmerge import kernels
 from agentmerge.errors import RecipeError, Where
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Context, Dilution, MergeMethod, added
-from agentmerge.methods.cut import Cut
+from agentmerge.methods.cut import Cut, Limits
 from agentmerge.methods.making import Made, Maker
 from agentmerge.survey.products import Powers
-from agentmerge.survey.statistic import digested
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -148,8 +146,8 @@ class Sce(MergeMethod):
 
     def _selected(self, survey: Survey) -> Select:
         """The smallest variance that stays, by tensor; inf where none does, as what varies lies above 0."""
-        found = ((tensor, limit or inf) for tensor, (limit,) in self._cut.limits(survey))
-        return Select(tuple(found))
+        found = self._cut.limits(survey)
+        return Select(Limits({tensor: (limit or inf,) for tensor, (limit,) in found.items()}))
 
     def _settings(self, stack: Stack, survey: Survey) -> formulas.Sce:
         tensor = stack.block.tensor.name
@@ -184,13 +182,13 @@ class Variance(Maker):
 class Select(Maker):
     """Leaves the elements whose variance is large enough."""
 
-    limits: tuple[tuple[str, float], ...]
-    """By tensor."""
+    limits: Limits
+    """The smallest variance that stays, of the one task vector that `Variance` makes."""
 
     @property
     def key(self) -> str:
         """A digest of the limits."""
-        return digested("Selected", self.limits)
+        return f"Selected {self.limits.digest}"
 
     def __call__(self, stack: Stack) -> Stack:
         """The stack with task vectors that hold nothing else."""
@@ -201,8 +199,5 @@ class Select(Maker):
 
     def at(self, tensor: str) -> float:
         """The smallest variance that stays in a tensor."""
-        return self._found[tensor]
-
-    @cached_property
-    def _found(self) -> dict[str, float]:
-        return dict(self.limits)
+        (limit,) = self.limits.at(tensor)
+        return limit

@@ -24,7 +24,7 @@ import numpy as np
 
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.base import Dilution, MergeMethod, Told, added
-from agentmerge.methods.cut import Cut, Limits, elements_of, limits_at
+from agentmerge.methods.cut import NOWHERE, Cut, Limits, elements_of
 from agentmerge.methods.density import Density, check_density, densities_of, keeps_all
 from agentmerge.survey.answers import Integers
 from agentmerge.survey.magnitude import count_of, magnitude, ranked
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Stack
 
 
-def trim(tau: Array, limits: Mapping[str, tuple[float, ...]], tensor: str) -> Array:
+def trim(tau: Array, limits: Limits, tensor: str) -> Array:
     """The task vectors float32 [agents, n] with 0 for every magnitude under its agent's limit."""
-    limit = limits_at(limits, tensor)
-    if limit is None:
+    limit = limits.at(tensor, ())
+    if not limit:
         return tau
     return np.where(np.abs(tau) >= np.array(limit, np.float32)[:, None], tau, np.float32(0))
 
@@ -129,7 +129,7 @@ class Ties(MergeMethod):
     def kernel(self, stack: Stack, survey: Survey) -> Iterable[Kernel] | None:
         """The same in one compiled pass."""
         limits, zero = survey.derived(self, lambda: self._found(survey))
-        limit = np.array(limits_at(limits, stack.block.tensor.name) or (), np.float32)
+        limit = np.array(limits.at(stack.block.tensor.name, ()), np.float32)
         weight, mean = stack.weight(), int(self.normalize)
         settings = formulas.Ties(self.overlap.threshold, weight, limit, float(zero), self.scale, mean)
         return (Kernel("ties", settings, stack),)
@@ -167,16 +167,16 @@ class Ties(MergeMethod):
 
         return Cut(self.scope == "tensor", rank)
 
-    def _found(self, survey: Survey) -> tuple[dict[str, tuple[float, ...]], np.float32]:
+    def _found(self, survey: Survey) -> tuple[Limits, np.float32]:
         """The limits, and the sign of an elected sum of 0."""
         limits = self._limits(survey)
         if self.zero_sign != "majority":
-            return dict(limits), np.float32(self.zero_sign == "plus")
+            return limits, np.float32(self.zero_sign == "plus")
         positive, negative = survey.total(ElectedSigns(limits))
-        return dict(limits), np.float32(np.sign(positive - negative))
+        return limits, np.float32(np.sign(positive - negative))
 
     def _limits(self, survey: Survey) -> Limits:
-        return () if keeps_all(self.density) else self._cut.limits(survey)
+        return NOWHERE if keeps_all(self.density) else self._cut.limits(survey)
 
 
 @dataclass(frozen=True)
@@ -188,11 +188,11 @@ class ElectedSigns(Statistic[tuple[int, ...]]):
 
     def observe(self, stack: Stack) -> tuple[int, ...]:
         """Count one stack."""
-        kept = trim(stack.task_vectors(), dict(self.limits), stack.block.tensor.name)
+        kept = trim(stack.task_vectors(), self.limits, stack.block.tensor.name)
         sign = elect(kept, stack.weight())
         return int((sign > 0).sum()), int((sign < 0).sum())
 
     def kernel(self, stack: Stack, kernels: Backend) -> tuple[int, ...] | None:
         """The same in one compiled pass."""
-        limit = np.array(limits_at(dict(self.limits), stack.block.tensor.name) or (), np.float32)
+        limit = np.array(self.limits.at(stack.block.tensor.name, ()), np.float32)
         return kernels.signs(stack, stack.weight(), limit)

@@ -13,7 +13,7 @@ import numpy as np
 from agentmerge.tensors import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from dataclasses import Field
 
 T = TypeVar("T")
@@ -37,6 +37,21 @@ class Answers(ABC, Generic[T]):
     @abstractmethod
     def decode(self, data: Any) -> T:
         """The answer that `encode` wrote."""
+
+
+class Gathered(Answers[T]):
+    """A kind of answer that holds something for every tensor: with each one that is added, it has more to go over.
+
+    So a survey keeps them apart until the total is asked for, and then adds them all up at once.
+    """
+
+    @abstractmethod
+    def gather(self, answers: Sequence[T]) -> T:
+        """The answer for disjoint sets of elements taken together, one or more; in time that is proportional to all."""
+
+    def combine(self, left: T, right: T) -> T:
+        """The same of two."""
+        return self.gather((left, right))
 
 
 class Form(NamedTuple):

@@ -13,14 +13,12 @@ import numpy as np
 
 from agentmerge.kernels.arguments import LOW_BITS
 from agentmerge.survey.answers import Answers, Histogram, Histograms
-from agentmerge.survey.statistic import Statistic, digested
+from agentmerge.survey.by_tensor import EVERYWHERE, ByTensor
+from agentmerge.survey.statistic import Statistic
 
 if TYPE_CHECKING:
     from agentmerge.kernels import Backend
     from agentmerge.tensors import Array, Stack
-
-EVERYWHERE = ""
-"""In place of a tensor's name: all merged tensors together."""
 
 
 @dataclass(frozen=True)
@@ -49,33 +47,23 @@ class MagnitudeHigh(Statistic[tuple[Histogram, ...]]):
 class MagnitudeLow(Statistic[tuple[Histogram, ...]]):
     """Per agent, how many elements of its chosen bin have each value of the lower 15 bits of |tau|."""
 
-    bins: tuple[tuple[str, tuple[int, ...]], ...]
-    """Tensor name, or EVERYWHERE, to the bin that MagnitudeHigh chose for each agent; -1 for none."""
+    bins: ByTensor[int]
+    """The bin that MagnitudeHigh chose for each agent; -1 for none."""
     answers: ClassVar[Answers[tuple[Histogram, ...]]] = Histograms()
-
-    @property
-    def key(self) -> str:
-        """A digest of the bins, of which a model has hundreds."""
-        return digested("MagnitudeLow", self.bins)
 
     @property
     def per_tensor(self) -> bool:  # type: ignore[override]
         """Where the bins are."""
-        return self.bins[0][0] != EVERYWHERE
+        return EVERYWHERE not in self.bins
 
     def observe(self, stack: Stack) -> tuple[Histogram, ...]:
         """Count one stack."""
-        pairs = zip(magnitude_bits(stack.task_vectors()), self.bins_at(stack.block.tensor.name), strict=True)
+        pairs = zip(magnitude_bits(stack.task_vectors()), self.bins.at(stack.block.tensor.name), strict=True)
         return tuple(histogram(bits[bits >> LOW_BITS == high] & ((1 << LOW_BITS) - 1)) for bits, high in pairs)
 
     def kernel(self, stack: Stack, kernels: Backend) -> tuple[Histogram, ...] | None:
         """The same in one compiled pass."""
-        return tuple(map(sparse, kernels.magnitudes(stack, self.bins_at(stack.block.tensor.name))))
-
-    def bins_at(self, tensor: str) -> tuple[int, ...]:
-        """The bin of every agent."""
-        chosen = dict(self.bins)
-        return chosen.get(EVERYWHERE) or chosen[tensor]
+        return tuple(map(sparse, kernels.magnitudes(stack, self.bins.at(stack.block.tensor.name))))
 
 
 def magnitude_bits(task_vectors: Array) -> Array:

@@ -12,11 +12,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agentmerge.survey.answers import Answers
+from agentmerge.survey.answers import Answers, Gathered
 from agentmerge.survey.statistic import AfterStatistic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agentmerge.kernels import Backend
     from agentmerge.tensors import Array, Cast, Stack
@@ -51,13 +51,16 @@ def collecting() -> Iterator[Facts]:
         _OPEN.reset(before)
 
 
-class FactsOf(Answers[Facts]):
+class FactsOf(Gathered[Facts]):
     """Answers are facts of different places."""
 
-    def combine(self, left: Facts, right: Facts) -> Facts:
+    def gather(self, answers: Sequence[Facts]) -> Facts:
         """All of them, in the order of their names."""
-        kinds = sorted(left.keys() | right.keys())
-        return {kind: dict(sorted({**left.get(kind, {}), **right.get(kind, {})}.items())) for kind in kinds}
+        told: Facts = {}
+        for facts in answers:
+            for kind, places in facts.items():
+                told.setdefault(kind, {}).update(places)
+        return {kind: dict(sorted(told[kind].items())) for kind in sorted(told)}
 
     def encode(self, answer: Facts) -> Any:
         """As it is."""

@@ -6,9 +6,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, final
 
+from agentmerge.survey.answers import Gathered
+from agentmerge.survey.by_tensor import ByTensor
 from agentmerge.tensors import LEAF
 
 if TYPE_CHECKING:
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Cast, Reach, Stack, TensorSpec
 
 T = TypeVar("T")
-
-
-def digested(name: str, settings: Hashable) -> str:
-    """A key of fixed length of settings that hold something for every tensor: the name and 128 bits of SHA-256."""
-    return f"{name} {sha256(repr(settings).encode()).hexdigest()[:32]}"
 
 
 class Foldable(ABC, Generic[T]):
@@ -44,7 +40,13 @@ class Foldable(ABC, Generic[T]):
         name = kind.__name__
         if kind.__module__.partition(".")[0] != __name__.partition(".")[0]:
             name = f"{kind.__module__}.{kind.__qualname__}"
-        return f"{name} {json.dumps(asdict(self), sort_keys=True)}"  # type: ignore[call-overload]
+        return f"{name} {json.dumps(asdict(self), sort_keys=True, default=_digest)}"  # type: ignore[call-overload]
+
+
+def _digest(setting: Any) -> str:
+    if isinstance(setting, ByTensor):
+        return setting.digest
+    raise TypeError(f"{type(setting).__name__} is no setting of a question")
 
 
 class Statistic(Foldable[T]):
@@ -150,7 +152,7 @@ class Survey:
             kept: what methods hand on from pass to pass.
         """
         self.kept = kept
-        self._totals: dict[str, Any] = {}
+        self._totals: dict[str, list[Any]] = {}  # answers that are not added up yet; of most kinds it is one
         self._tensors: dict[str, dict[str, Any]] = {}
         self._derived: dict[Hashable, Any] = {}
         self._lens: Lens = lambda question: question
@@ -182,7 +184,11 @@ class Survey:
     def add(self, statistic: Foldable[T], tensor: str, answer: T) -> None:
         """Fold one more answer in."""
         key, combine = self._key(statistic), statistic.answers.combine
-        self._totals[key] = combine(self._totals[key], answer) if key in self._totals else answer
+        found = self._totals.setdefault(key, [])
+        if found and not isinstance(statistic.answers, Gathered):
+            found[0] = combine(found[0], answer)
+        else:
+            found.append(answer)
         if statistic.per_tensor:
             kept = self._tensors.setdefault(key, {})
             kept[tensor] = combine(kept[tensor], answer) if tensor in kept else answer
@@ -193,7 +199,11 @@ class Survey:
 
     def total(self, statistic: Foldable[T]) -> T:
         """The answer over all merged elements of the checkpoint; KeyError when it was not folded."""
-        answer: T = self._totals[self._key(statistic)]
+        key, kind = self._key(statistic), statistic.answers
+        found = self._totals[key]
+        if isinstance(kind, Gathered) and len(found) > 1:  # several threads may do so, and find the same
+            found = self._totals[key] = [kind.gather(found)]
+        answer: T = found[0]
         return answer
 
     def at(self, tensor: str, statistic: Foldable[T]) -> T:
@@ -207,7 +217,7 @@ class Survey:
 
     def update(self, other: Survey) -> None:
         """Take over every answer of another survey."""
-        self._totals.update(other._totals)
+        self._totals.update((key, list(found)) for key, found in other._totals.items())
         self._tensors.update(other._tensors)
 
     def joined(self, other: Survey) -> Survey:
@@ -224,7 +234,7 @@ class Survey:
     def adopt(self, statistic: Foldable[Any], data: Mapping[str, Any]) -> None:
         """Take over what `encode` wrote for one question."""
         key, decode = self._key(statistic), statistic.answers.decode
-        self._totals[key] = decode(data["total"])
+        self._totals[key] = [decode(data["total"])]
         self._tensors[key] = {name: decode(answer) for name, answer in data["tensors"].items()}
 
     def _encoded(self, statistic: Foldable[Any], encode: Callable[[Any], Any]) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentmerge.survey.answers import Answers, Form, Integers
+from agentmerge.survey.answers import Answers, Form, Gathered, Integers
 from agentmerge.tensors import LEAF, RUNNING, Array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _LOWEST, _STEP, _UPPER, _LOWER = -1073, 4, 27, 26
 """A leaf's sum is m * 2^e, 1/2 <= m < 1: e counts from _LOWEST in steps of so many bits, m is halved at these bits."""
@@ -45,12 +45,18 @@ class TreeSums:
 
     def __add__(self, other: TreeSums) -> TreeSums:
         """The sums over two disjoint sets of leaves."""
-        nodes = {name: dict(found) for name, found in self.nodes.items()}
-        for name, found in other.nodes.items():
-            mine = nodes.setdefault(name, {})
-            for node, value in found.items():
-                _insert(mine, node, value)
-        return TreeSums(self.rows, nodes)
+        return TreeSums.joined((self, other))
+
+    @classmethod
+    def joined(cls, sums: Sequence[TreeSums]) -> TreeSums:
+        """The sums over disjoint sets of leaves, one or more."""
+        nodes: dict[str, dict[Node, tuple[float, ...]]] = {}
+        for one in sums:
+            for name, found in one.nodes.items():
+                mine = nodes.setdefault(name, {})
+                for node, value in found.items():
+                    _insert(mine, node, value)
+        return cls(sums[0].rows, nodes)
 
     def total(self) -> Array:
         """float64 [rows]: nodes from left to right, tensors in the order of their names."""
@@ -67,12 +73,12 @@ class TreeSums:
         return TreeSums(self.rows, {tensor: self.nodes.get(tensor, {})})
 
 
-class TreeSumsOf(Answers[TreeSums]):
+class TreeSumsOf(Gathered[TreeSums]):
     """Answers are TreeSums."""
 
-    def combine(self, left: TreeSums, right: TreeSums) -> TreeSums:
+    def gather(self, answers: Sequence[TreeSums]) -> TreeSums:
         """Exact in any order."""
-        return left + right
+        return TreeSums.joined(answers)
 
     def encode(self, answer: TreeSums) -> Any:
         """Rows and nodes; JSON writes floats in their shortest exact form."""

@@ -64,7 +64,7 @@ _OTHERS = {
     "count": ("count", "count"),
     "full": ("full", "count"),
     "restore": ("restore", "restore"),
-    **{name: ("drop", name) for name in ("drop", "trim", "prune")},
+    **{name: ("drop", name) for name in ("drop", "trim", "draw", "prune")},
 }
 """What is loaded by its own name: file and function."""
 

@@ -62,17 +62,27 @@ def select(stack: Stack, limit: float) -> Array:
     return kept[:, :size]
 
 
-def prune(tau: Array, columns: int, probability: Array, divisor: Array, key: tuple[int, int], start: int) -> Array:
+def prune(
+    stack: Stack,
+    columns: int,
+    keys: Sequence[tuple[int, int]],
+    probability: Sequence[Array],
+    divisor: Sequence[Array],
+) -> Array:
     """See Backend.prune."""
     from agentmerge.kernels.cpu.loops import drop as loops
 
-    size = tau.size + -tau.size % WIDTH
-    values, kept = np.zeros(size, np.float32), np.empty(size, np.float32)
-    values[: tau.size] = tau
-    last = (np.ceil(probability * 2.0**32) - 1).astype(np.uint32)
-    order, counts = np.empty((2, columns), np.uint32), np.zeros(loops.KEYS_AT_ONCE, np.int64)
-    lasts, divisors = np.zeros(size, np.uint32), np.ones(size, np.float32)
-    loops.rank_rows(values.view(np.uint32), tau.size, order, counts, last, divisor, lasts, divisors)
-    addresses = np.array([address(array) for array in (values, lasts, divisors, kept)], np.int64)
-    loops.prune(addresses, size, *key, start)
-    return kept[: tau.size]
+    size, start = stack.base.size, stack.block.start
+    made = np.empty((len(stack.agents), size + -size % WIDTH), np.float32)
+    random, order = np.empty(made.shape[1], np.uint32), np.empty((2, made.shape[1]), np.uint64)
+    counts = np.empty(loops.KEYS_AT_ONCE, np.int64)
+    for t, values in enumerate(made):
+        bits, key, found = values.view(np.uint32), np.array(keys[t], np.int64), np.zeros(2, np.int64)
+        given = None if stack.tau is None else stack.tau[t : t + 1]
+        for sources, elements, at in spans(stack.base, stack.agents[t : t + 1], given):
+            out = np.array([address(values[at:]), address(random[at:])], np.int64)
+            loops.draw(sources, elements, start + at, at, bits, key, out, order, found)
+        last = (np.ceil(probability[t] * 2.0**32) - 1).astype(np.uint32)
+        ranks = np.full(size // columns, columns, np.int64)
+        loops.prune(values[:size], bits, random, order, found, ranks, counts, last, divisor[t])
+    return made[:, :size]
