@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ import pytest
 
 import agentmerge
 from agentmerge.errors import MergeError, OutputError, RecipeError, SurveyError
+from agentmerge.hub.aimed import refuse_source
+from agentmerge.sources.hub import hub_id
 from agentmerge.testing import random_base, write_checkpoint
 from tests.hub.repo import READER, WRITER
 
@@ -50,6 +53,56 @@ def refused(folder: Path, name: str = "ada/merge", kind: type[MergeError] = Outp
 def written(hub: HubServer) -> list[str]:
     """What changed something on the hub, or tried to."""
     return [path for method, path, _ in hub.asked if method in ("POST", "PUT")]
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("org/base", "the source of base (org/base)"),
+        ("org/base@main", "the source of base (org/base)"),
+        ("Org/Code", "the source of agent 'code' (org/code)"),
+    ],
+)
+def test_a_push_never_replaces_what_the_merge_was_made_of(
+    hub: HubServer, merged: Path, name: str, what: str, run: Callable[..., Any]
+) -> None:
+    said = refused(merged, name, RecipeError)
+    assert f"{name}: {what} is of this repository, and its main would be this merge from then on" in said
+    assert f"or to a new branch there: {name.split('@')[0]}@BRANCH." in said
+    assert not hub.asked
+    words = ["--base", "org/base", "--agent", "code=hf://org/code", "--out", "x", "--push", name, "--dry-run"]
+    assert "would be this merge from then on" in run("merge", *words).err
+    assert not hub.asked
+
+
+def test_a_branch_of_the_bases_repository_that_no_source_names_may_be_meant(hub: HubServer, merged: Path) -> None:
+    repo = hub.add("org/base")
+    repo.commit({"README.md": b"base"})
+    agentmerge.push(merged, "org/base@merged")
+    assert repo.commits[repo.branches["main"]] == {"README.md": b"base"}
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("org/base@v2", "org/base@v2"),
+        ("org/base@v2", "org/base"),
+        ("/home/ada/hub/models--org--base--x/snapshots/abc", "org/base--x"),
+    ],
+)
+def test_a_source_is_known_by_its_branch_and_in_the_hubs_cache(text: str, target: str) -> None:
+    model = hub_id(target)
+    assert model is not None
+    with pytest.raises(RecipeError, match="a repository of the merge's own"):
+        refuse_source(model, {text: "the source of base"})
+    refuse_source(replace(model, revision="v3"), {text: "the source of base"})
+
+
+def test_folders_that_the_card_names_are_no_target_either(hub: HubServer, merged: Path) -> None:
+    path = merged / "merge_record.json"
+    path.write_text(path.read_text().replace("org/tool", "/models/tool"))
+    assert "a base_model of README.md (org/tool)" in refused(merged, "org/tool", RecipeError)
+    assert not hub.asked
 
 
 def test_a_merge_is_pushed_whole_and_private(hub: HubServer, merged: Path) -> None:

@@ -60,7 +60,7 @@ def merge(
     patches = Patches.of(recipe, goal, several=bool(fields))
     out = patches.folder
     if push is not None:
-        _check_push(push, swept=bool(fields), stays=patches.stays, dry_run=dry_run)
+        _check_push(recipe, push, swept=bool(fields), stays=patches.stays, dry_run=dry_run)
     if report and not patches.stays:
         raise RecipeError("--report: there is no --out, so that no folder stays for it", todo="Give --out DIR, too.")
     if dry_run:
@@ -90,9 +90,11 @@ def merge(
         _push(patches.folder, push, public=public, quiet=quiet or json)
 
 
-def _check_push(repository: str, *, swept: bool, stays: bool, dry_run: bool) -> None:
+def _check_push(recipe: Recipe, repository: str, *, swept: bool, stays: bool, dry_run: bool) -> None:
     """Raise what can be told of a push before hours of merging."""
-    from agentmerge.hub.push import check_name, logged_in  # not for `merge --help`
+    from agentmerge.engine.reads import texts_of  # not for `merge --help`
+    from agentmerge.hub.aimed import refuse_source
+    from agentmerge.hub.push import check_name, logged_in
 
     if swept:
         raise RecipeError(
@@ -100,7 +102,7 @@ def _check_push(repository: str, *, swept: bool, stays: bool, dry_run: bool) -> 
         )
     if not stays:
         raise RecipeError("--push: there is no --out, so that no folder stays", todo="Give --out DIR, too.")
-    check_name(repository)
+    refuse_source(check_name(repository), texts_of(recipe))
     if not dry_run:
         logged_in(repository)
 

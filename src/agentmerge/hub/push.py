@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
-from agentmerge.errors import MergeError, Note, OutputError, RecipeError, Where, shortened
+from agentmerge.errors import MergeError, Note, OutputError, RecipeError, Where, role_of, shortened
 from agentmerge.frozen import Record
+from agentmerge.hub.aimed import MAIN, refuse_source
 from agentmerge.hub.answers import LOGIN, bad_token, endpoint, no_bars, said, status_of
 from agentmerge.hub.ready import CARD, ready
 from agentmerge.sidefiles.card import hub_takes
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from agentmerge.hub.ready import Ready
     from agentmerge.sources.hub import HubId
 
-MAIN, REQUESTS = "main", "refs/pr/"
-"""The branch that a push goes to unless another is named; how the hub calls pull requests."""
+REQUESTS = "refs/pr/"
+"""How the hub calls pull requests."""
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _SHOW = "Change that in its settings on the hub."
@@ -60,11 +61,12 @@ def push(folder: Path, repository: str, *, public: bool = False, bars: bool = Fa
         bars: huggingface_hub shows its progress on stderr.
 
     Raises:
-        RecipeError: `repository` is no such name.
+        RecipeError: `repository` is no such name, or what the merge was made of.
         SurveyError, OutputError: the folder is no finished merge, its card lacks something, or the hub refuses it.
     """
     model = check_name(repository)
     merge = ready(folder)
+    refuse_source(model, _read(merge))
     who = logged_in(repository)
     before = _made(model, who, public=public)
     with nullcontext() if bars else no_bars():
@@ -83,6 +85,12 @@ def push(folder: Path, repository: str, *, public: bool = False, bars: bool = Fa
         license=merge.licence,
         warnings=list(map(str, notes)),
     )
+
+
+def _read(merge: Ready) -> dict[str, str]:
+    """What each source of a merge is, by what it is called; the card may name those that were folders."""
+    told = dict.fromkeys(merge.base_models, f"a base_model of {CARD}")
+    return told | {str(source["source"]): f"the source of {role_of(n)}" for n, source in merge.record.sources.items()}
 
 
 def check_name(repository: str) -> HubId:
