@@ -61,3 +61,25 @@ def test_a_bug_shows_its_traceback_and_exits_with_1(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1
     assert "ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["methods"], ["methods", "--json"], ["merge", "--help"]])
+def test_closed_standard_output_is_told_and_no_bug(words, run, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    ran = run(*words)
+    assert (ran.code, ran.err) == (2, "OutputError: standard output: can't be written: Bad file descriptor.\n")
+
+
+def test_closed_standard_error_hears_nothing_and_standard_output_gets_none_of_it(run, monkeypatch, sources):
+    monkeypatch.setattr(sys, "stderr", None)
+    ran = run("check", *sources, "--method", "none")
+    assert (ran.code, ran.out) == (2, "")
+
+
+def test_work_that_is_done_is_no_failure_where_standard_output_is_closed(run, monkeypatch, sources, tmp_path):
+    delta = tmp_path / "p.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        ran = run("pack", "--base", sources[1], "--agent", sources[3].partition("=")[2], "--out", str(delta))
+    assert ran.code == 0
+    assert ran.err == f"The delta is complete in {delta}; not all that was said of it was read.\n"

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agentmerge.record import MergeRecord
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -64,6 +66,19 @@ def test_a_merge_says_that_it_is_complete_although_standard_output_is_full(more,
     full = "OutputError: standard output: can't be written: No space left on device."
     assert (code, said) == (2, f"{full} The merge is complete in {tmp_path}/out.\n")
     assert list((tmp_path / "out").rglob("config.json"))
+
+
+def closed(number: int) -> Callable[[], None]:
+    return lambda: os.close(number)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_merge_with_a_closed_standard_stream_is_whole(number, sources, tmp_path):
+    words = ["merge", *sources, "--out", f"{tmp_path}/out"]
+    process = started(words, preexec_fn=closed(number), stdout=subprocess.DEVNULL)
+    told = f"The merge is complete in {tmp_path}/out; not all that was said of it was read.\n"
+    assert (process.communicate()[1], process.returncode) == (told if number == 1 else "", 0)
+    assert MergeRecord.load(tmp_path / "out").output.bytes == (tmp_path / "out/model.safetensors").stat().st_size
 
 
 def test_a_probe_that_wrote_its_survey_is_no_failure_either(sources, tmp_path):

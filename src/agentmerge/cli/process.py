@@ -31,8 +31,8 @@ class Unprinted(Exception):
     """Standard output took not all that was to be printed."""
 
     def __init__(self, cause: OSError) -> None:
-        self.unread = cause.errno == errno.EPIPE
-        """Whether its reader went away, which is his to decide."""
+        self.unread = cause.errno in (errno.EPIPE, errno.EBADF)
+        """Whether its reader went away, or nobody was to read it, which is his to decide."""
         self.whole = ""
         """What is complete nonetheless."""
         super().__init__(cause.strerror or str(cause))
@@ -55,6 +55,7 @@ def printing(whole: str) -> Iterator[None]:
 @contextmanager
 def calm() -> Iterator[None]:
     """What is no bug of ours ends the process with a line on stderr and a code instead of a traceback."""
+    _hold_closed()
     with ExitStack() as stack:
         stack.enter_context(_ended_by_line())
         stack.enter_context(_signals())
@@ -111,8 +112,9 @@ def _end_stopped(stopped: Stopped) -> NoReturn:
 
 
 def _end(code: int, line: str) -> NoReturn:
-    with suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)
     sys.exit(code)
 
 
@@ -143,6 +145,15 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
     raise _stopped[-1]
 
 
+def _hold_closed() -> None:
+    """Let no file that is opened later get the number of a standard stream that was closed (>&-)."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
 @contextmanager
 def _streams() -> Iterator[None]:
     """Standard output fails as Unprinted, which typer and rich don't take for theirs; a full stderr hears no more."""
@@ -150,16 +161,17 @@ def _streams() -> Iterator[None]:
     sys.stdout, sys.stderr = _guarded(sys.stdout, deaf=False), _guarded(sys.stderr, deaf=True)
     try:
         yield
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     finally:
         sys.stdout, sys.stderr = before
 
 
 def _guarded(stream: Any, *, deaf: bool) -> Any:
+    if stream is None:  # Python's word for one that was closed
+        return io.TextIOWrapper(io.BufferedWriter(_Guard(_Closed(), deaf=deaf)), encoding="utf-8")
     buffer = getattr(stream, "buffer", None)
     raw = getattr(buffer, "raw", buffer)
-    if not isinstance(raw, io.FileIO):  # none at all, or a test's
+    if not isinstance(raw, io.FileIO):  # a test's
         return stream
     stream.flush()
     return io.TextIOWrapper(
@@ -171,10 +183,18 @@ def _guarded(stream: Any, *, deaf: bool) -> Any:
     )
 
 
+class _Closed(io.RawIOBase):
+    """In the place of a standard stream that is closed."""
+
+    def write(self, data: Any) -> NoReturn:
+        """Fail as the system does."""
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
 class _Guard(io.RawIOBase):
     """A file whose failure is told once; what comes after it is dropped."""
 
-    def __init__(self, raw: io.FileIO, *, deaf: bool) -> None:
+    def __init__(self, raw: io.RawIOBase, *, deaf: bool) -> None:
         self._raw, self._deaf, self._failed = raw, deaf, False
 
     def write(self, data: Any) -> int | None:
@@ -199,4 +219,4 @@ class _Guard(io.RawIOBase):
 
     def isatty(self) -> bool:
         """Whether it is a terminal."""
-        return os.isatty(self._raw.fileno())
+        return self._raw.isatty()
