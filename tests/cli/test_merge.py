@@ -95,6 +95,42 @@ def test_a_taken_out_is_refused_with_exit_2_and_overwrite_replaces_it(run, sourc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
 
 
+def test_the_same_command_again_is_already_complete_and_writes_nothing(run, sources, tmp_path):
+    words = ["merge", *sources, "--out", str(tmp_path / "out")]
+    first = run(*words, "--json")
+    before = {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (tmp_path / "out").iterdir()}
+    told = f"Already complete: {tmp_path}/out is this merge of these sources. --overwrite makes it anew.\n"
+    again = run(*words, "--workers", "1")
+    assert (again.code, again.out, again.err) == (0, told, first.err)
+    assert run(*words, "--json").out == first.out
+    dry = run(*words, "--dry-run")
+    assert (dry.code, dry.out.endswith(told)) == (0, True)
+    assert before == {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (tmp_path / "out").iterdir()}
+    assert "Merged code, tool" in run(*words, "--overwrite").out
+
+
+@pytest.mark.parametrize("what", ["recipe", "source", "config", "weights", "record"])
+def test_another_merge_or_one_that_was_changed_since_is_not_taken_for_it(what, run, agents, tmp_path):
+    shutil.copytree(agents, tmp_path, dirs_exist_ok=True)
+    out, more = tmp_path / "out", []
+    words = ["merge", "--base", f"{tmp_path}/base", "--agent", f"code={tmp_path}/code", "--out", str(out)]
+    assert run(*words).code == 0
+    if what == "recipe":
+        more = ["--set", "rescale=0.3"]
+    elif what == "source":
+        shutil.copy(tmp_path / "tool" / "model.safetensors", tmp_path / "code" / "model.safetensors")
+    elif what == "config":
+        path = tmp_path / "base" / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "note": 1}))
+    elif what == "weights":
+        (out / "model.safetensors").unlink()
+    else:
+        (out / "merge_record.json").write_text("{}")
+    for dry in ([], ["--dry-run"]):
+        ran = run(*words, *more, *dry)
+        assert (ran.code, "the folder is not empty" in ran.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -350,3 +350,19 @@ def test_an_id_that_nobody_knows_is_told_with_its_role(hub: HubServer, tiny: Sou
     recipe = {**tiny.recipe("ram"), "base": "org/nothing"}
     with pytest.raises(SourceNotFoundError, match=r"^base: org/nothing: no such folder, and no model on the hub"):
         agentmerge.merge(recipe, tmp_path / "out")
+
+
+def test_a_merge_of_models_that_is_complete_is_so_until_a_branch_moves(
+    hub: HubServer, on_hub: Sources, tmp_path: Path
+) -> None:
+    recipe = {"base": "org/base", "agents": {"code": "org/code"}, "method": "ram"}
+    record = agentmerge.merge(recipe, tmp_path / "out")
+    hub.asked.clear()
+    shutil.rmtree(constants.HF_HUB_CACHE)
+    assert agentmerge.merge(recipe, tmp_path / "out", again=True) == record
+    hub.repos["org/code"].commit({**hub.repos["org/code"].commits[-1], "NOTES.md": b"moved"})
+    shutil.rmtree(constants.HF_HUB_CACHE)
+    hub.asked.clear()
+    with pytest.raises(OutputError, match="the folder is not empty"):
+        agentmerge.merge(recipe, tmp_path / "out", again=True)
+    assert "" not in hub.fetched("model.safetensors")

@@ -20,6 +20,9 @@ from agentmerge.cli.sweeps import sweep_facts, sweep_plan_facts, sweep_plan_summ
 from agentmerge.cli.tables import merge_summary, plan_facts, plan_summary
 from agentmerge.errors import MergeError, RecipeError
 from agentmerge.recipe import Recipe
+from agentmerge.record import RECORD
+
+ALREADY = "Already complete: {} is this merge of these sources. --overwrite makes it anew."
 
 
 @takes_recipe("onto", "keep", "inputs", "output", "seed", "run")
@@ -66,6 +69,7 @@ def merge(
     if dry_run:
         _say_plans(recipe, fields, out, overwrite=patches.replaces, json=json, quiet=quiet)
         return
+    before = _written(out)
     with resumable(), Bar(quiet) as bar:
         if fields:
             records = agentmerge.sweep_all(recipe, fields, out, overwrite=goal.overwrite, full=report, watch=bar)
@@ -83,11 +87,22 @@ def merge(
         elif packed and json:
             say({"merge": records[""], **packed}, as_json=True, quiet=quiet)
         else:
-            say(records[""] if json else merge_summary(records[""], patches.place), as_json=json, quiet=quiet)
+            done = before is not None and before == _written(out)
+            text = ALREADY.format(out) if done else merge_summary(records[""], patches.place)
+            say(records[""] if json else text, as_json=json, quiet=quiet)
             for line in patches.summary(packed):
                 say(line, quiet=quiet)
     if push is not None:
         _push(patches.folder, push, public=public, quiet=quiet or json)
+
+
+def _written(out: Path) -> tuple[int, int] | None:
+    """What tells the record in a folder from one that is written later; None where there is none."""
+    try:
+        found = (out / RECORD).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _check_push(recipe: Recipe, repository: str, *, swept: bool, stays: bool, dry_run: bool) -> None:
@@ -132,11 +147,14 @@ def _say_plans(
     first, *others = recipes.values()
     with planned_from_afar(first) as plan:
         plans = dict(zip(recipes, [plan, *(varied(plan, other) for other in others)], strict=True))
+        done = [] if overwrite else [out / name for name, one in plans.items() if finished(out / name, one)]
         for name, one in plans.items():
-            if not (others and finished(out / name, one)):
+            if out / name not in done:
                 check_output(one, out / name, overwrite=overwrite)
         if fields:
             say(sweep_plan_facts(plans, out) if json else sweep_plan_summary(plans, out), as_json=json, quiet=quiet)
         else:
             say(plan_facts(plan, out) if json else plan_summary(plan, out), as_json=json, quiet=quiet)
         tell_warnings(dict.fromkeys(note for one in plans.values() for note in one.notes), quiet)
+        for folder in () if json else done:
+            say(ALREADY.format(folder), quiet=quiet)

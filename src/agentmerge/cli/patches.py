@@ -146,8 +146,8 @@ class Patches:
 
     @property
     def again(self) -> bool:
-        """Whether a merge that is finished is taken as it is: an earlier run of this command did not pack it."""
-        return not self.overwrite and (self.patch, self.undo) != (None, None)
+        """Whether a merge that is finished is taken as it is: an earlier run of this command was killed after it."""
+        return not self.overwrite
 
     @property
     def place(self) -> Path:

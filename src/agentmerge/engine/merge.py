@@ -81,7 +81,7 @@ def merge_all(
     loading = kernels_for(methods, full=beside is not nothing, more=("onto",) if moving else ())
     pins = {} if overwrite else pins_of(recipes)
     again = again or bool(others)
-    seen = None if again else partial(_check_out, next(iter(recipes)), overwrite=overwrite)
+    seen = None if others else partial(_check_out, next(iter(recipes)), overwrite=overwrite, again=again)
     with Compiling(*loading) as kernels, planned(first, watch, pins, seen) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
@@ -216,12 +216,13 @@ def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> d
     return writers
 
 
-def _check_out(out: Path, plan: Plan, *, overwrite: bool) -> None:
+def _check_out(out: Path, plan: Plan, *, overwrite: bool, again: bool) -> None:
     """Raise OutputError where a merge can't end in `out`; a swap that was killed is put right first."""
     refuse_read(plan, out)
     put_right(out)
     check_cost(plan)
-    check_output(plan, out, overwrite=overwrite)
+    if not (again and finished(out, plan)):
+        check_output(plan, out, overwrite=overwrite)
 
 
 def pins_of(outs: Iterable[Path]) -> dict[str, str]:
@@ -235,16 +236,25 @@ def pins_of(outs: Iterable[Path]) -> dict[str, str]:
 
 
 def finished(out: Path, plan: Plan) -> MergeRecord | None:
-    """The record of an output that an earlier run of the same command finished before it was killed."""
+    """The record of an output that an earlier run of the same command finished, and whose weights are all there."""
     try:
-        if not (out / RECORD).exists():
+        if not all((out / shard.name).stat().st_size == shard.size for shard in plan.layout.shards):
             return None
-    except OSError:  # the writer tells it
+        record = MergeRecord.load(out)
+    except (OSError, SurveyError):  # the writer tells it
         return None
-    record = MergeRecord.load(out)
     recipe = {key: value for key, value in record.recipe.items() if key != "run"}
     then = {"agentmerge": record.versions.get("agentmerge"), "recipe": recipe, "sources": record.sources}
-    return record if then == _identity(plan) else None
+    return record if _untimed(then) == _untimed(_identity(plan)) else None
+
+
+def _untimed(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """An identity without the times of files whose commit on the hub is known: fetched again they are the same."""
+    sources = {}
+    for name, source in identity["sources"].items():
+        files = [{**file, "mtime_ns": 0} if "commit" in source else file for file in source.get("files", ())]
+        sources[name] = {**source, "files": files}
+    return {**identity, "sources": sources}
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
