@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,22 @@ def test_blocks_shrink_where_many_workers_hold_many_agents(tiny: Sources) -> Non
     assert sizes[3:] == [(1 << 30) * 2 // (workers * (4 * 2 + 4)) for workers in (100, 1000)]
 
 
-@pytest.mark.parametrize("count", [20, 64])
+def test_torch_counts_where_whole_matrices_imported_it(tiny: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for method in ({"name": "ram"}, {"name": "tsv_m", "device": "cpu"}):
+        with planned(Recipe.parse(tiny.recipe(method))) as plan:
+            for loaded in (True, False):
+                if loaded:
+                    monkeypatch.setitem(sys.modules, "torch", sys)
+                else:
+                    monkeypatch.delitem(sys.modules, "torch")
+                found[method["name"], loaded] = estimate.memory_bytes(plan)
+        monkeypatch.undo()
+    assert found["ram", True] == found["ram", False]
+    assert found["tsv_m", True] == found["tsv_m", False] + estimate.TORCH
+
+
+@pytest.mark.parametrize("count", [24, 64])
 @pytest.mark.parametrize("workers", [1, 2, 16])
 def test_many_agents_are_merged_in_400_mb_by_smaller_blocks(tmp_path: Path, count: int, workers: int) -> None:
     large = (1 << 14, 1 << 9)  # eight million elements, which no file holds here

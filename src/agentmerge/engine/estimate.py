@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,12 @@ blocks would keep many workers waiting for the interpreter; of more sources, who
 proportion less, so that any number of them is merged in 400 MB."""
 MOST_WORKERS = 16
 """That read and write; what computes takes every processor."""
-RESIDENT, PER_TENSOR = 170_000_000, 1000
+RESIDENT, PER_TENSOR = 225_000_000, 1000
 """Bytes of interpreter, numpy and compiled kernels beside the blocks, and of what is known of a tensor of a source, for
-the memory estimate."""
+the memory estimate. The first is the most that a method was seen to take where it compiled its kernels, 40 to 45 MB
+more than where it loads them from the cache."""
+TORCH = 205_000_000
+"""Bytes of torch once it is imported, measured with its 2.13 for processors; whole matrices look there for a GPU."""
 LIMIT = 600.0
 """Seconds of arithmetic that are not started unasked."""
 SLOW = {"cpu": 1e10, "cuda": 5e11}
@@ -112,8 +116,9 @@ def memory_bytes(plan: Plan) -> int:
 
 
 def resident(plan: Plan) -> int:
-    """Bytes beside the blocks: of the program, and of what is known of every source's tensors."""
-    return RESIDENT + PER_TENSOR * sum(len(source.specs) for source in plan.sources.values())
+    """Bytes beside the blocks: of the program, of torch, and of what is known of every source's tensors."""
+    torch = TORCH * ("torch" in sys.modules and any(job.work.reach in WHOLE for job in plan.merged))
+    return RESIDENT + torch + PER_TENSOR * sum(len(source.specs) for source in plan.sources.values())
 
 
 def _width(job: Job, row: int) -> int:
