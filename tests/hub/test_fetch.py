@@ -236,6 +236,21 @@ def test_what_was_left_and_is_not_the_file_is_fetched_anew(
     assert hub.fetched("model.safetensors")[-1] == ""
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_a_file_that_is_there_for_another_commit_leaves_no_part(
+    hub: HubServer, large: bytes, tmp_path: Path, *, left: bool
+) -> None:
+    part = part_of(large, tmp_path)
+    fetch_all("org/x")
+    if left:
+        part.touch()
+    hub.repos["org/x"].commit({**hub.repos["org/x"].commits[-1], "NOTES.md": b"more"})
+    hub.asked.clear()
+    assert (fetch_all("org/x").folder / "model.safetensors").read_bytes() == large
+    assert not hub.fetched("model.safetensors")
+    assert not [path for path in part.parent.iterdir() if path.name.endswith(".part")]
+
+
 def test_a_part_that_another_process_fetches_is_left_to_it(hub: HubServer, large: bytes, tmp_path: Path) -> None:
     part = part_of(large, tmp_path)
     with part.open("wb") as file:

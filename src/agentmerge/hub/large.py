@@ -53,8 +53,13 @@ def _bring_blob(now: Listing, name: str) -> None:
     blob = cache_of(now.model) / "blobs" / etag
     blob.parent.mkdir(parents=True, exist_ok=True)
     part = blob.with_name(f"{etag}{PART}")
+    if blob.exists() and not part.exists():
+        return
     with part.open("ab") as file:
-        if not lock_exclusive(file.fileno()) or blob.exists():
+        if not lock_exclusive(file.fileno()):
+            return
+        if blob.exists():  # brought by another process, or for another commit
+            part.unlink()
             return
         if (had := file.tell()) > size:
             file.truncate(had := 0)
