@@ -178,6 +178,19 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENAMETOOLONG])
+def test_a_place_that_takes_no_file_is_not_told_to_be_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(new_file, "lock_exclusive", refuse)
+    with pytest.raises(OutputError, match=os.strerror(number)) as caught:
+        new_file.NewFile(tmp_path / "d.safetensors")
+    assert str(caught.value).endswith("Choose another place.")
+
+
 def test_what_a_killed_run_left_is_no_obstacle_and_no_delta(tmp_path: Path) -> None:
     made = make_agents(tmp_path / "in")
     (tmp_path / ".d.safetensors.part").write_bytes(b"x" * 100_000)

@@ -33,6 +33,9 @@ def test_reading(raised: Exception, kind: type[Exception], text: str) -> None:
     [
         (errno.ENOSPC, "", "Free some space and run the same command again: it resumes."),
         (errno.EIO, "", "Check the disk."),
+        (errno.EACCES, "", "Choose another place."),
+        (errno.EROFS, "", "Choose another place."),
+        (errno.EROFS, "Go elsewhere.", "Go elsewhere."),
         (errno.ENOSPC, "Go elsewhere.", "Go elsewhere."),
     ],
 )

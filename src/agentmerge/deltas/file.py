@@ -34,7 +34,7 @@ class NewFile:
         self._path, self._overwrite, self._published = path, overwrite, False
         check_free(path, overwrite=overwrite)
         self._part = path.with_name(f".{path.name}.part")
-        with output_errors(path, TODO):
+        with output_errors(path, full=TODO):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             if not lock_exclusive(self._fd):
@@ -48,7 +48,7 @@ class NewFile:
         Raises:
             OutputError: the disk is full, or fails.
         """
-        with output_errors(self._path, TODO):
+        with output_errors(self._path, full=TODO):
             write_from(self._fd, array, offset)
 
     def publish(self, size: int) -> None:
@@ -57,7 +57,7 @@ class NewFile:
         Raises:
             OutputError: something came there meanwhile, or the system refuses.
         """
-        with output_errors(self._path, TODO):
+        with output_errors(self._path, full=TODO):
             os.ftruncate(self._fd, size)
             sync_data(self._fd)
             check_free(self._path, overwrite=self._overwrite)

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 AGAIN = "The file is damaged: download or save it again."
 
+RESUMES = "Free some space and run the same command again: it resumes."
+ELSEWHERE = "Choose another place."
+FULL, REFUSED = {errno.ENOSPC, errno.EDQUOT}, {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
+"""What the system says of a disk with no room, and of a place that takes no such file of this user."""
+
 
 @contextmanager
 def source_errors(place: str, path: Path | None = None) -> Iterator[None]:
@@ -39,17 +44,18 @@ def source_errors(place: str, path: Path | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def output_errors(out: Path, todo: str = "") -> Iterator[None]:
+def output_errors(out: Path, todo: str = "", full: str = RESUMES) -> Iterator[None]:
     """Writing fails with an OutputError.
 
     Args:
         out: begins the message.
-        todo: whole sentences; by default those for work that resumes.
+        todo: whole sentences, whatever the system says; "" tells by that what helps.
+        full: those for a disk with no room, where `todo` is "".
     """
 
     def error(problem: OSError | ShortRead) -> MergeError:
-        full = isinstance(problem, OSError) and problem.errno in {errno.ENOSPC, errno.EDQUOT}
-        usual = "Free some space and run the same command again: it resumes." if full else "Check the disk."
+        number = problem.errno if isinstance(problem, OSError) else 0
+        usual = full if number in FULL else ELSEWHERE if number in REFUSED else "Check the disk."
         told = remedy(problem) or todo or usual
         return OutputError(f"{out}: can't be written: {problem}", todo=told, where=Where(path=str(out)))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agentmerge.errors import OutputError, SourceError, Where
+from agentmerge.files.os_errors import output_errors
 from agentmerge.files.save import PART, save_file
 from agentmerge.sources.opening import opened
 from agentmerge.tensors import Array, Block, TensorSpec
@@ -55,12 +56,8 @@ class SumStore:
         """
         self._check_space()
         texts = {"work": self._work, "examples": str(done.examples), "log_likelihood": done.log_likelihood.hex()}
-        try:
+        with output_errors(self._part):
             save_file(self._path, self._specs, sums, texts)
-        except OSError as error:
-            todo = "Free some space and run the same command again: it resumes."
-            where = Where(path=str(self._part))
-            raise OutputError(f"{self._part}: can't be written: {error}", todo=todo, where=where) from error
 
     def load(self) -> tuple[Progress, Iterator[tuple[str, Array]]] | None:
         """What an earlier run of this work saved: how far it was, and its sums, flat; None where nothing is whole."""
