@@ -317,9 +317,26 @@ def test_the_command_says_who_sees_it(hub: HubServer, merged: Path, run: Callabl
     assert run("push", str(merged / "nothing"), "ada/merge").code == 2
 
 
+def test_what_the_card_will_lack_is_told_before_the_merge_and_before_anything_is_fetched(
+    hub: HubServer, on_hub: Sources, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", WRITER)
+    words = ["merge", "--base", "org/base", "--agent", "code=org/code", "--out", "out", "--push", "ada/merge"]
+    for more in ([], ["--dry-run"]):
+        ran = run(*words, *more)
+        assert ran.code == 2
+        assert "out/README.md: license is missing, as the base's own card has none" in ran.err
+        assert "nothing was merged" in ran.err
+    assert "" not in hub.fetched(WEIGHTS)
+    assert not (tmp_path / "out").exists()
+    base = hub.repos["org/base"]
+    base.commit({**base.commits[-1], "README.md": b"---\nlicense: mit\n---\n"})
+    assert run(*words, "--dry-run").code == 0
+
+
 @pytest.mark.slow
 def test_a_merge_is_pushed_when_it_is_done(
-    hub: HubServer, tiny: Sources, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, tiny: Sources, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     words = ["merge", "--base", str(tiny.base), "--agent", f"x={tiny.agents['code']}", "--out", "out", "--push"]
     ran = run(*words, "ada/merge")
@@ -330,6 +347,11 @@ def test_a_merge_is_pushed_when_it_is_done(
     ran = run(*words, "ada/merge")
     assert ran.code == 2
     assert "license is missing" in ran.err
+    assert "nothing was merged; merge without --push" in ran.err
+    assert not (tmp_path / "out").exists()
+    assert run(*words[:-1]).code == 0
+    ran = run(*words, "ada/merge")
+    assert ran.code == 2
     assert "the merge itself is complete in out; to push it: agentmerge push out ada/merge" in ran.err
     assert not hub.repos
     (tiny.base / "README.md").write_text("---\nlicense: mit\n---\n")

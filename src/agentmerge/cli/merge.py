@@ -63,7 +63,7 @@ def merge(
     patches = Patches.of(recipe, goal, several=bool(fields))
     out = patches.folder
     if push is not None:
-        _check_push(recipe, push, swept=bool(fields), stays=patches.stays, dry_run=dry_run)
+        _check_push(recipe, push, patches, swept=bool(fields), dry_run=dry_run)
     if report and not patches.stays:
         raise RecipeError("--report: there is no --out, so that no folder stays for it", todo="Give --out DIR, too.")
     if dry_run:
@@ -105,9 +105,10 @@ def _written(out: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _check_push(recipe: Recipe, repository: str, *, swept: bool, stays: bool, dry_run: bool) -> None:
+def _check_push(recipe: Recipe, repository: str, patches: Patches, *, swept: bool, dry_run: bool) -> None:
     """Raise what can be told of a push before hours of merging."""
-    from agentmerge.engine.reads import texts_of  # not for `merge --help`
+    from agentmerge.cli.push import check_card  # not for `merge --help`
+    from agentmerge.engine.reads import texts_of
     from agentmerge.hub.aimed import refuse_source
     from agentmerge.hub.push import check_name, logged_in
 
@@ -115,11 +116,12 @@ def _check_push(recipe: Recipe, repository: str, *, swept: bool, stays: bool, dr
         raise RecipeError(
             "--push: a sweep makes several merges", todo="Push the one that you choose: `agentmerge push`."
         )
-    if not stays:
+    if not patches.stays:
         raise RecipeError("--push: there is no --out, so that no folder stays", todo="Give --out DIR, too.")
     refuse_source(check_name(repository), texts_of(recipe))
     if not dry_run:
         logged_in(repository)
+    check_card(recipe, repository, patches.folder, overwrite=patches.overwrite)
 
 
 def _push(out: Path, repository: str, *, public: bool, quiet: bool) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +13,11 @@ import agentmerge
 from agentmerge.cli.console import resumable, say, tell_warnings
 from agentmerge.cli.options import Json, Public, Quiet
 from agentmerge.cli.sizes import format_size
+from agentmerge.errors import OutputError
 from agentmerge.hub.push import PushRecord
+
+if TYPE_CHECKING:
+    from agentmerge.recipe import Recipe
 
 
 def push(
@@ -37,6 +42,30 @@ def push(
         record = agentmerge.push(folder, repository, public=public, bars=sys.stderr.isatty() and not quiet)
     tell_warnings(record.warnings, quiet)
     say(record if json else push_summary(record), as_json=json, quiet=quiet)
+
+
+def check_card(recipe: Recipe, repository: str, out: Path, *, overwrite: bool) -> None:
+    """Raise OutputError for what a push would miss in the model card of a merge that is still to be made.
+
+    Weights that can't be looked at from afar leave it to the push.
+    """
+    from agentmerge.engine.merge import finished, side_files_of  # not for `push --help`
+    from agentmerge.engine.preflight import planned_from_afar
+    from agentmerge.hub.afar import UnseenError
+    from agentmerge.hub.ready import CARD, lacking, models_of
+    from agentmerge.sidefiles.card import metadata_in
+
+    with suppress(UnseenError), planned_from_afar(recipe) as plan:
+        if not overwrite and finished(out, plan):
+            return  # somebody may have written into the card that is there
+        card = metadata_in(side_files_of(plan)[CARD].decode())
+        problems = list(lacking(card, models_of(plan.identities(), recipe.agents), str(out / CARD)))
+        if problems:
+            error = OutputError(*problems)
+            error.add_note(
+                f"nothing was merged; merge without --push, mend {CARD}, `agentmerge push {out} {repository}`"
+            )
+            raise error
 
 
 def push_summary(record: PushRecord) -> str:

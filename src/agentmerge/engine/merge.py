@@ -95,7 +95,7 @@ def merge_all(
         for out, one in todo.items():
             check_output(one, out, overwrite=overwrite)
         kernels.begin()
-        files = {out: _side_files(one) for out, one in todo.items()}
+        files = {out: side_files_of(one) for out, one in todo.items()}
         known = adopt_survey(plan)
         writers = _writers(todo, opened, overwrite)
         outputs = [Output(todo[out], writer) for out, writer in writers.items()]
@@ -194,7 +194,7 @@ def probe_one(
         )
 
 
-def _side_files(plan: Plan) -> dict[str, bytes]:
+def side_files_of(plan: Plan) -> dict[str, bytes]:
     """Everything beside the shards and the record, read before any weight so that a missing file is told first."""
     family, donor = plan.family, plan.family.tokenizer_from
     tokenizer = None if donor in ("base", "onto") else family.folders[donor]

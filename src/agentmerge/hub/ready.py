@@ -13,7 +13,7 @@ from agentmerge.sources.hub import hub_id
 from agentmerge.sources.opening import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 CARD = "README.md"
@@ -90,14 +90,25 @@ def _card_problems(folder: Path, record: MergeRecord) -> Iterator[Problem]:
     if not card:
         yield Problem(f"{path}: no metadata that can be read", "a block of YAML between two lines of ---", where=where)
         return
-    merged = _merged(record)
+    yield from lacking(card, models_of(record.sources, record.recipe.get("agents", ())), str(path))
+
+
+def lacking(card: Mapping[str, Any], merged: Sequence[str], path: str) -> Iterator[Problem]:
+    """What is missing in the metadata of a model card.
+
+    Args:
+        card: the metadata.
+        merged: the models on the hub that were merged, or will be.
+        path: what the card is called.
+    """
+    where = Where(path=path)
     told = _texts(card.get("base_model"))
     if not told:
         found = f"{path}: base_model is missing, and no source of this merge was a model on the hub"
         todo = "Add what it was merged from: base_model: [ORG/BASE, ...] and base_model_relation: merge"
         yield Problem(found, "the models that it was merged from", todo, where)
-    elif lacking := [name for name in merged if name not in told]:
-        yield Problem(f"{path}: base_model lacks {shortened(lacking)}", "every model that was merged", where=where)
+    elif left := [name for name in merged if name not in told]:
+        yield Problem(f"{path}: base_model lacks {shortened(left)}", "every model that was merged", where=where)
     elif bad := [name for name in told if not hub_takes(name) or "/" not in name]:
         yield Problem(f"{path}: base_model has {shortened(bad)}", "ids on the hub: OWNER/MODEL", where=where)
     if not isinstance(card.get("license"), str) or not card["license"].strip():
@@ -107,10 +118,10 @@ def _card_problems(folder: Path, record: MergeRecord) -> Iterator[Problem]:
         yield Problem(f"{path}: license is other, without a license_name", todo="Add its name and link.", where=where)
 
 
-def _merged(record: MergeRecord) -> list[str]:
-    """The models on the hub that were merged: those whose commit is known, and nothing that was read beside them."""
-    models = {"base", "onto", *record.recipe.get("agents", ())}
-    known = [source for name, source in record.sources.items() if name in models and "commit" in source]
+def models_of(sources: Mapping[str, Mapping[str, Any]], agents: Iterable[str]) -> list[str]:
+    """The models on the hub that are merged: those whose commit is known, and nothing that is read beside them."""
+    models = {"base", "onto", *agents}
+    known = [source for name, source in sources.items() if name in models and "commit" in source]
     found = [hub_id(source["source"]) for source in known]
     return list(dict.fromkeys(model.name for model in found if model is not None))
 

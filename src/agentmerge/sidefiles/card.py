@@ -86,6 +86,11 @@ def card_metadata(folder: Path) -> dict[str, Any]:
         text = (folder / "README.md").read_text(encoding="utf-8")
     except (OSError, UnicodeError):
         return {}
+    return metadata_in(text)
+
+
+def metadata_in(text: str) -> dict[str, Any]:
+    """The metadata block of a card; {} when there is none or it is broken."""
     found = re.match(r"---\r?\n(.*?)\r?\n---\s", text, re.DOTALL)
     return yaml_or_nothing(found[1]) if found else {}
 
