@@ -161,7 +161,7 @@ def test_a_terminal_of_sixty_columns_shows_every_number(sources) -> None:
 
 
 def test_progress_in_lines_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    now = iter([0.0, 5.0, 20.0])
+    now = iter([0.0, 0.0, 5.0, 20.0])
     monkeypatch.setattr("agentmerge.cli.console.monotonic", lambda: next(now))
     lines = Lines()
     lines.begin("fold", 4_000_000)
@@ -170,7 +170,23 @@ def test_progress_in_lines_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, c
     assert capsys.readouterr().err == "fold: 50%, 2.0MB of 4.0MB, 100.0KB/s\n"
 
 
-def test_no_progress_is_shown_in_a_pipe(capsys) -> None:
+def test_a_pipe_gets_a_line_a_minute_whatever_the_phases(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("agentmerge.cli.console.monotonic", lambda: clock[0])
+    for quiet in (False, True):
+        with Bar(quiet) as bar:
+            for phase in ("fold", "map"):
+                bar.begin(phase, 10_000_000)
+                for _ in range(10):
+                    clock[0] += 10
+                    bar.advance(1_000_000)
+        told = ["fold: 60%, 6.0MB of 10.0MB, 100.0KB/s", "map: 20%, 2.0MB of 10.0MB, 100.0KB/s"]
+        told.append("map: 80%, 8.0MB of 10.0MB, 100.0KB/s")
+        assert capsys.readouterr().err.splitlines() == ([] if quiet else told)
+        clock[0] = 0.0
+
+
+def test_work_of_less_than_a_minute_is_silent_in_a_pipe(capsys) -> None:
     with Bar() as bar:
         bar.begin("fold", 10)
         bar.advance(10)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from agentmerge.errors import Note
 
-EVERY = 10.0
-"""Seconds between two lines of progress."""
+EVERY, SELDOM = 10.0, 60.0
+"""Seconds between two lines of progress, on a terminal and in a log."""
 PIPE = 100
 """Characters of a line where nobody says how many there are, as in a pipe."""
 
@@ -68,9 +68,10 @@ class Amount:
 
 
 class Bar:
-    """Progress with its speed and the time left, on a terminal's stderr; silent elsewhere.
+    """Progress with its speed and the time left, on stderr.
 
-    A terminal that is to show no colours, or that knows no cursor codes, gets a line now and then in place of a bar.
+    What is no terminal, such as a job's log, gets a line a minute in place of a bar; a terminal that is to show no
+    colours, or that knows no cursor codes, one every ten seconds.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -81,9 +82,9 @@ class Bar:
             TextColumn("{task.fields[amount]}"),
             TimeRemainingColumn(),
         )
-        shown, plain = console.is_terminal and not quiet, console.no_color or console.is_dumb_terminal
-        self._bar = Progress(*columns, console=console, transient=True) if shown and not plain else None
-        self._lines = Lines() if shown and plain else None
+        plain = not console.is_terminal or console.no_color or console.is_dumb_terminal
+        self._bar = None if quiet or plain else Progress(*columns, console=console, transient=True)
+        self._lines = Lines(EVERY if console.is_terminal else SELDOM) if plain and not quiet else None
         self._task: Any = None
 
     def begin(self, phase: str, total: int, *, matrices: int = 0, flop: float = 0.0) -> None:
@@ -115,18 +116,21 @@ class Bar:
 
 
 class Lines:
-    """Progress as plain lines on stderr, one every ten seconds."""
+    """Progress as plain lines on stderr."""
+
+    def __init__(self, every: float = EVERY) -> None:
+        """Seconds between two of them."""
+        self._every, self._told = every, monotonic()
 
     def begin(self, phase: str, total: int, *, matrices: int = 0, flop: float = 0.0) -> None:
         """A phase begins; see Watch.begin."""
         self._amount = Amount(phase, total, matrices, flop)
-        self._told = self._amount.begun
 
     def advance(self, nbytes: int, *, matrices: int = 0, flop: float = 0.0) -> None:
         """So much more is done."""
         self._amount.advance(nbytes, matrices, flop)
         now = monotonic()
-        if now - self._told >= EVERY:
+        if now - self._told >= self._every:
             self._told = now
             typer.echo(f"{self._amount.phase}: {self._amount.share:.0%}, {self._amount.text(now)}", err=True)
 
