@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from agentmerge.record import MergeRecord
+from agentmerge.values import format_flop
 
 
 def test_merge_writes_a_checkpoint_and_says_what_it_did(run, sources, tmp_path):
@@ -73,6 +74,19 @@ def test_a_dry_run_for_machines_is_an_object(run, sources, tmp_path):
     assert (facts["elements"], facts["shards"], facts["method"]["name"]) == (1_969_088, 1, "ram_plus")
     assert facts["agents"]["code"]["weight"] == 1.0
     assert facts["write_bytes"] <= facts["read_bytes"]
+    assert facts["disk_bytes"] == facts["write_bytes"] + facts["draft_bytes"]
+    assert (facts["flop"], facts["seconds"], facts["devices"]) == (0.0, 0.0, [])
+
+
+def test_a_dry_run_for_machines_has_the_arithmetic_of_one_for_people(run, sources, tmp_path, monkeypatch):
+    monkeypatch.setattr("agentmerge.engine.estimate.speed", lambda device, precision: 1e10)
+    monkeypatch.setattr("agentmerge.engine.estimate.MOMENT", 0.0)
+    words = ["merge", *sources, "--out", str(tmp_path / "out"), "--method", "tsv_m", "--set", "device=cpu", "--dry-run"]
+    facts, shown = json.loads(run(*words, "--json").out), run(*words).out
+    assert facts["devices"] == ["cpu"]
+    assert facts["flop"] > 0
+    assert facts["seconds"] == pytest.approx(facts["flop"] / 1e10)
+    assert f"cost    {format_flop(facts['flop'])} on CPU, about {facts['seconds']:.1f} seconds" in shown
 
 
 def test_quiet_prints_nothing(run, sources, tmp_path):

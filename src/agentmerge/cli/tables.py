@@ -113,6 +113,8 @@ def _source_words(source: Mapping[str, Any]) -> str:
 
 def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
     """What a merge would do, from headers alone, as plain data; sizes in bytes, elements of the merged tensors."""
+    drafts, write = sum(slot.nbytes for slot in estimate.drafts_of([plan]).values()), estimate.output_bytes(plan)
+    cost = estimate.cost_of(plan)
     return {
         "base": plan.family.base.text,
         **({} if plan.family.onto is None else {"onto": plan.family.onto.text}),
@@ -126,13 +128,17 @@ def plan_facts(plan: Plan, out: Path) -> dict[str, Any]:
         "elements": plan.elements,
         "fetch_bytes": estimate.fetch_bytes(plan),
         "read_bytes": estimate.input_bytes(plan),
-        "write_bytes": estimate.output_bytes(plan),
-        "draft_bytes": sum(slot.nbytes for slot in estimate.drafts_of([plan]).values()),
+        "write_bytes": write,
+        "draft_bytes": drafts,
+        "disk_bytes": write + drafts,
         "shards": len(plan.layout.shards),
         "free_bytes": free_bytes(out),
         "memory_bytes": estimate.memory_bytes(plan),
         "workers": estimate.workers(plan),
         "block_size": estimate.block_size(plan),
+        "flop": cost.flop,
+        "seconds": cost.seconds,
+        "devices": cost.devices,
     }
 
 
@@ -161,7 +167,7 @@ def plan_summary(plan: Plan, out: Path) -> str:
 
 def _needed(facts: Mapping[str, Any]) -> str:
     """Disk space, and what of it is given back at the end."""
-    needed, drafts = format_size(facts["write_bytes"] + facts["draft_bytes"]), facts["draft_bytes"]
+    needed, drafts = format_size(facts["disk_bytes"]), facts["draft_bytes"]
     return f"{needed} ({format_size(drafts)} of it while the merge runs)" if drafts else needed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentmerge.errors import RecipeError
 from agentmerge.files.drafts import Slot
@@ -162,13 +162,29 @@ def check_cost(plan: Plan) -> None:
 
 def cost_line(plan: Plan) -> str:
     """For people, in one line; "" where no method computes much."""
-    costs = _costs(plan)
-    if not costs:
+    cost = cost_of(plan)
+    if not cost.devices:
         return ""
-    seconds, where = _seconds(costs), " and ".join(sorted({"a GPU" if d == "cuda" else d.upper() for d, _ in costs}))
-    time = f"about {_time(seconds)}" if seconds else "a moment"
-    wanted = "; wants a GPU, or --allow-slow" if seconds > LIMIT else ""
-    return f"{format_flop(sum(costs.values()))} on {where}, {time}{wanted}"
+    where = " and ".join("a GPU" if device == "cuda" else device.upper() for device in cost.devices)
+    time = f"about {_time(cost.seconds)}" if cost.seconds else "a moment"
+    wanted = "; wants a GPU, or --allow-slow" if cost.seconds > LIMIT else ""
+    return f"{format_flop(cost.flop)} on {where}, {time}{wanted}"
+
+
+class Cost(NamedTuple):
+    """What a plan's methods compute beside going through the elements."""
+
+    flop: float
+    seconds: float
+    """Of this machine; 0 for a moment, which is not measured."""
+    devices: list[str]
+    """Where: cpu, cuda."""
+
+
+def cost_of(plan: Plan) -> Cost:
+    """What is computed; RecipeError for work that this machine can't do."""
+    costs = _costs(plan)
+    return Cost(sum(costs.values()), _seconds(costs), sorted({device for device, _ in costs}))
 
 
 def _costs(plan: Plan) -> dict[tuple[str, Precision], float]:
