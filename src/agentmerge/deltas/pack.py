@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from agentmerge.deltas.kept import kept_of
 from agentmerge.deltas.look import held
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import PackRecord
+from agentmerge.errors import RecipeError
 from agentmerge.files.scratch import Scratch
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
 from agentmerge.sources import bits
+from agentmerge.sources.adapter import Materialize
 from agentmerge.sources.hub import hub_model
 from agentmerge.sources.packed_format import (
     CHUNK,
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
     from agentmerge.deltas.kept import Kept
     from agentmerge.progress import Watch
-    from agentmerge.sources.adapter import Materialize
     from agentmerge.sources.source import Source
     from agentmerge.tensors import Array
 
@@ -83,6 +84,9 @@ def pack(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
+    if materialize not in get_args(Materialize):
+        expected = " or ".join(map(repr, get_args(Materialize)))
+        raise RecipeError(f"materialize: {materialize!r}", expected=expected, todo="Name one.")
     started, path = time.time(), Path(out)
     with ExitStack() as stack:
         below, above = stack.enter_context(both(base, agent, watch or Silent(), materialize))
