@@ -27,6 +27,18 @@ def test_a_log_gets_a_line_now_and_then_with_pace_and_time_left(monkeypatch, cap
     ]
 
 
+def test_of_waits_that_overlap_the_first_is_told_and_whatever_outlasts_it(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(eval_progress, "monotonic", lambda: clock[0])
+    with Shown() as shown:
+        for now, seconds in ((0, 2), (0, 2), (1, 90), (2, 90), (50, 30), (91, 90)):
+            clock[0] = float(now)
+            shown.waiting(f"from {now} for {seconds}", seconds)
+    assert [line.removeprefix(": ") for line in capsys.readouterr().err.splitlines()] == [
+        "from 0 for 2", "from 1 for 90", "from 91 for 90",
+    ]  # fmt: skip
+
+
 def test_quiet_is_quiet(capsys):
     with Shown(quiet=True) as shown:
         shown.asking("a", 1, 0, 1)

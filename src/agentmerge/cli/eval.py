@@ -46,8 +46,9 @@ def eval(  # noqa: A001 - the command's name
         return
     if out is None:
         raise EvalError("eval: no --out is given", todo="Give the folder that answers, scores and the record go to.")
-    generator = None if options.score_only else make_generator(model, options)
-    with resumable(), Shown(quiet) as shown:
+    shown = Shown(quiet)
+    generator = None if options.score_only else make_generator(model, options, shown.waiting)
+    with resumable(), shown:
         record = evaluate(model, jobs, generator, out, listener=shown)
     with printing(f"The evaluation is complete in {out}"):
         names = [job.suite.name for job in jobs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,9 @@ from agentmerge.cli.console import EVERY
 
 if TYPE_CHECKING:
     from agentmerge.eval.request import Response
+
+AFRESH = 5.0
+"""Seconds by which a wait must outlast those that were told to be told itself."""
 
 
 class Shown:
@@ -33,6 +37,7 @@ class Shown:
         self._open = self._done = self._tokens = 0
         self._head = ""
         self._begun = self._told = monotonic()
+        self._quiet, self._until = quiet, -math.inf
 
     def asking(self, suite: str, turn: int, stored: int, open_: int) -> None:
         """A turn begins."""
@@ -57,6 +62,13 @@ class Shown:
             self._told = monotonic()
             self._say(f"{self._done:,} of {self._open:,} requests, {self.pace()}")
 
+    def waiting(self, text: str, seconds: float) -> None:
+        """A request waits for its next try; of many that wait together the first is told."""
+        until = monotonic() + seconds
+        if not self._quiet and until >= self._until + AFRESH:
+            self._until = until
+            self._say(text)
+
     def scoring(self, suite: str, items: int) -> None:
         """All are answered."""
         self._head = suite
@@ -70,7 +82,10 @@ class Shown:
         return f"{self._done / seconds:.1f} requests/s, {self._tokens / seconds:,.0f} tokens/s, {duration(left)} left"
 
     def _say(self, text: str) -> None:
-        typer.echo(f"{self._head}: {text}", err=True)
+        if self._bar is not None:  # above the bar, which is drawn again below
+            self._bar.console.print(f"{self._head}: {text}", markup=False, highlight=False)
+        else:
+            typer.echo(f"{self._head}: {text}", err=True)
 
     def __enter__(self) -> Self:
         if self._bar is not None:

@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentmerge.errors import EvalError, Where, shortened, shown
 from agentmerge.eval.generators.generator import way_of
-from agentmerge.eval.generators.http import Endpoint, TooLong
+from agentmerge.eval.generators.http import Endpoint, TooLong, unheard
 from agentmerge.eval.request import Response
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class OpenAI:
     """Whether a prompt that does not fit counts as answered by nothing, or ends the run."""
     limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What a chat calls its most new tokens."""
+    waiting: Callable[[str, float], None] = field(default=unheard, compare=False)
+    """Told why and for how many seconds a request waits for its next try, from the calling thread."""
 
     @property
     def identity(self) -> dict[str, JSON]:
@@ -61,6 +64,8 @@ class OpenAI:
             for request, outcome in calls.outcomes():
                 if isinstance(outcome, Response):
                     done(request, outcome)
+                elif isinstance(outcome, _Wait):
+                    self.waiting(outcome.text, outcome.seconds)
                 else:
                     failure = failure or outcome
         if failure is not None:
@@ -70,19 +75,30 @@ class OpenAI:
         """The protocol has no way to ask."""
         return None
 
-    def endpoint(self, path: str, sleep: Callable[[float], None] = time.sleep) -> Endpoint:
+    def endpoint(
+        self,
+        path: str,
+        sleep: Callable[[float], None] = time.sleep,
+        waiting: Callable[[str, float], None] = unheard,
+    ) -> Endpoint:
         """What lies at a path under /v1."""
         address = self.server.rstrip("/")
         address = address if address.endswith("/v1") else f"{address}/v1"
-        return Endpoint(f"{address}/{path}", os.environ.get("OPENAI_API_KEY", ""), self.timeout, self.retries, sleep)
+        key = os.environ.get("OPENAI_API_KEY", "")
+        return Endpoint(f"{address}/{path}", key, self.timeout, self.retries, sleep, waiting)
 
-    def ask(self, request: Request, sleep: Callable[[float], None] = time.sleep) -> Response:
+    def ask(
+        self,
+        request: Request,
+        sleep: Callable[[float], None] = time.sleep,
+        waiting: Callable[[str, float], None] = unheard,
+    ) -> Response:
         """Answer one request.
 
         Raises:
             EvalError: it can't be had.
         """
-        endpoint = self.endpoint(PATHS[request.messages is not None], sleep)
+        endpoint = self.endpoint(PATHS[request.messages is not None], sleep, waiting)
         try:
             return response_of(endpoint.post(self._body(request)), endpoint.url)
         except TooLong as error:
@@ -112,6 +128,14 @@ class OpenAI:
         return body | dict(self.fields)
 
 
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A request that waits for its next try."""
+
+    text: str
+    seconds: float
+
+
 class _Calls:
     """Requests under way in threads that end with the process: whoever leaves need not wait for a slow server."""
 
@@ -119,7 +143,7 @@ class _Calls:
         self.stop = threading.Event()
         """Set when nothing more is to be asked."""
         self._server, self._waiting, self._lock = server, iter(requests), threading.Lock()
-        self._found: SimpleQueue[tuple[Request, Response | Exception] | None] = SimpleQueue()
+        self._found: SimpleQueue[tuple[Request, Response | Exception | _Wait] | None] = SimpleQueue()
         count = min(server.concurrency, len(requests))
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
 
@@ -130,8 +154,8 @@ class _Calls:
     def __exit__(self, *_: object) -> None:
         self.stop.set()
 
-    def outcomes(self) -> Iterator[tuple[Request, Response | Exception]]:
-        """What became of each request that was asked, as it comes, until every thread has ended."""
+    def outcomes(self) -> Iterator[tuple[Request, Response | Exception | _Wait]]:
+        """What became of each request that was asked, and its waits, as it comes, until every thread has ended."""
         live = len(self._threads)
         while live:
             found = self._found.get()
@@ -147,11 +171,14 @@ class _Calls:
             if request is None:
                 break
             try:
-                self._found.put((request, self._server.ask(request, self._sleep)))
+                self._found.put((request, self._server.ask(request, self._sleep, partial(self._waits, request))))
             except Exception as error:  # told by the thread that waits
                 self._found.put((request, error))  # before others, who are stopped by it, tell of that
                 self.stop.set()
         self._found.put(None)
+
+    def _waits(self, request: Request, text: str, seconds: float) -> None:
+        self._found.put((request, _Wait(text, seconds)))
 
     def _sleep(self, seconds: float) -> None:
         if self.stop.wait(seconds):
