@@ -389,14 +389,6 @@ def test_what_the_index_does_not_list_is_ignored_with_a_warning(tmp_path: Path) 
         assert re.search(f"{TWO}: not in the index, ignored: norm$", str(source.notes[0]))
 
 
-def test_of_a_tensor_in_two_shards_the_index_takes_one(tmp_path: Path) -> None:
-    save(sharded(tmp_path) / ONE, embed=EMBED, head=-HEAD)
-    with open_source(tmp_path) as source:
-        assert whole(source, "head").tobytes() == HEAD.tobytes()
-        assert len(source.notes) == 1
-        assert re.search(f"{ONE}: the index takes them from another.*: head$", str(source.notes[0]))
-
-
 def test_stray_files_are_ignored_with_a_warning(tmp_path: Path) -> None:
     stray = "model-00003-of-00003.safetensors"
     for name in (stray, "pytorch_model.bin", "._model.safetensors"):
