@@ -6,10 +6,11 @@ import json
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from safetensors.numpy import save_file
 
 from agentmerge.files.layout import INDEX
-from tests.symptoms.conftest import BF16, CONFIG, EMBED, HEAD, MLP, Case, model, ram, same, trained
+from tests.symptoms.conftest import BF16, CONFIG, EMBED, HEAD, MLP, NORM, Case, model, ram, same, trained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +57,21 @@ def test_a_tensor_in_two_shards_with_other_numbers_is_refused_before_anything_is
     one, two = halves(trained(base, 2))
     put(case, "tool", one, {**two, MLP: base[MLP]})
     case.refused_early("agent 'tool'", ONE, f"tensor '{MLP}' is also in {TWO}", "with another number at element")
+
+
+@pytest.mark.parametrize("who", ["base", "tool"])
+def test_a_tensor_that_the_index_leaves_out_is_not_said_to_lack(case: Case, who: str) -> None:
+    base = model()
+    for name, tensors in {"base": base, "code": trained(base, 1), "tool": trained(base, 2)}.items():
+        if name == who:
+            one, two = halves(tensors)
+            put(case, name, one, {HEAD: two[HEAD]}, **{NORM: None})
+        else:
+            case.put(name, tensors)
+    case.agents.pop("base", None)
+    said = case.refused_early(who, INDEX, f"tensor '{NORM}' is in {ONE} and not in the index", "Repair the index")
+    assert "inputs.missing" not in said
+    assert "lacks" not in said
 
 
 def test_one_number_that_differs_in_a_long_tensor_is_refused_when_it_is_read(case: Case) -> None:

@@ -19,13 +19,13 @@ from agentmerge.files.positional import advise_sequential, open_to_read, read_in
 from agentmerge.files.reading import Extent
 from agentmerge.files.torch_header import SUFFIXES, torch_header
 from agentmerge.sources.copies import SAMPLED, differ, first_difference, pieces
-from agentmerge.sources.index import missing_tensor
+from agentmerge.sources.index import refuse_other
 from agentmerge.sources.placed import room_for
 from agentmerge.sources.source import NOWHERE, Extents, Identity, SourceFile, Stored
 from agentmerge.tensors import DTYPES, Array, Block, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agentmerge.files.header import Strided
@@ -54,11 +54,10 @@ class FolderWeights:
         self.identity = Identity(folder, tuple(file for file, _ in headers.values()))
         self.metadata = {key: value for _, header in headers.values() for key, value in header.metadata.items()}
         self._open = OpenFiles(self._reopen)
-        self._copies: dict[str, tuple[_Place, ...]] = {}
-        """Of tensors in several shards, those that the index does not name."""
-        self._places, ignored = self._placed(folder, choice, {name: header for name, (_, header) in headers.items()})
+        held = {name: header for name, (_, header) in headers.items()}
+        self._places, self._copies = self._placed(folder, choice, held)
         self.specs: Mapping[str, TensorSpec] = {name: place.spec for name, place in self._places.items()}
-        self.notes = (*choice.notes, *ignored)
+        self.notes = (*choice.notes, *_repeated(self._copies))
         self.strided = {name: place.strided for name, place in self._places.items() if place.strided is not None}
 
     def read(self, block: Block, out: Array | None = None) -> Array:
@@ -133,30 +132,24 @@ class FolderWeights:
 
     def _placed(
         self, folder: Path, choice: Choice, headers: Mapping[str, Header]
-    ) -> tuple[dict[str, _Place], list[Note]]:
-        """Where every tensor lies, and which of the files' tensors are none of the checkpoint's."""
+    ) -> tuple[dict[str, _Place], dict[str, list[_Place]]]:
+        """Where every tensor lies, and where else the same one lies."""
         places: dict[str, _Place] = {}
         copies: dict[str, list[_Place]] = {}
-        notes: list[Note] = []
-        for name, header in headers.items():
-            file = _StoredFile(folder / name, self._open, name)
-            mine = {t for t in header.tensors if choice.owners is None or choice.owners.get(t) == name}
-            for t, entry in header.tensors.items():
-                place = _Place(file, header.data_start + entry.begin, entry.spec, header.strided.get(t))
-                if t in mine:
-                    places[t] = place
+        for file, header in headers.items():
+            stored = _StoredFile(folder / file, self._open, file)
+            for name, entry in header.tensors.items():
+                place = _Place(stored, header.data_start + entry.begin, entry.spec, header.strided.get(name))
+                if choice.owners is None or choice.owners.get(name) == file:
+                    places[name] = place
                 else:
-                    copies.setdefault(t, []).append(place)
-            notes += _ignored(folder / name, [t for t in header.tensors if t not in mine], choice)
-        for tensor_name, name in (choice.owners or {}).items():
-            if tensor_name not in places:
-                holders = [other for other, header in headers.items() if tensor_name in header.tensors]
-                raise missing_tensor(folder / choice.index, tensor_name, name, holders)
-        self._copies = {name: tuple(found) for name, found in copies.items() if name in places}
-        for name, found in self._copies.items():
-            for copy in found:
-                places[name].check_like(copy)
-        return places, notes
+                    copies.setdefault(name, []).append(place)
+        if choice.owners is not None:
+            refuse_other(folder / choice.index, choice.owners, {file: one.tensors for file, one in headers.items()})
+        for name, others in copies.items():
+            for other in others:
+                places[name].check_like(other)
+        return places, copies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,13 +211,12 @@ def _header(folder: Path, name: str, reader: Reader | None) -> tuple[SourceFile,
     return SourceFile(name, state.st_size, state.st_mtime_ns, header.sha256), header
 
 
-def _ignored(path: Path, names: list[str], choice: Choice) -> Iterator[Note]:
-    owners, where = choice.owners or {}, Where(path=str(path))
-    unlisted = [name for name in names if name not in owners]
-    elsewhere = [name for name in names if name in owners]
-    if unlisted:
-        yield Note(f"{path}: not in the index, ignored: {shortened(unlisted)}", where=where)
-    if elsewhere:
-        yield Note(
-            f"{path}: the index takes them from another shard, ignored here: {shortened(elsewhere)}", where=where
-        )
+def _repeated(copies: Mapping[str, Sequence[_Place]]) -> Iterator[Note]:
+    """What is to be said of tensors in several shards, by the shard that the index does not name."""
+    names: dict[Path, list[str]] = {}
+    for name, places in copies.items():
+        for place in places:
+            names.setdefault(place.file.path, []).append(name)
+    for path, repeated in names.items():
+        text = f"{path}: the index takes them from another shard, ignored here: {shortened(repeated)}"
+        yield Note(text, where=Where(path=str(path)))
