@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 AFRESH = 5.0
 """Seconds by which a wait must outlast those that were told to be told itself."""
+FIRST = 8
+"""Answers of a turn that tell at once where all of them are empty."""
 
 
 class Shown:
@@ -34,7 +36,7 @@ class Shown:
         self._bar = None if quiet or plain else Progress(*columns, console=console, transient=True)
         self._lines = plain and not quiet
         self._task: Any = None
-        self._open = self._done = self._tokens = 0
+        self._open = self._done = self._tokens = self._empty = 0
         self._head = ""
         self._begun = self._told = monotonic()
         self._quiet, self._until = quiet, -math.inf
@@ -42,7 +44,7 @@ class Shown:
     def asking(self, suite: str, turn: int, stored: int, open_: int) -> None:
         """A turn begins."""
         self._head = suite if turn == 1 else f"{suite}, turn {turn}"
-        self._open, self._done, self._tokens = open_, 0, 0
+        self._open, self._done, self._tokens, self._empty = open_, 0, 0, 0
         self._begun = self._told = monotonic()
         if self._bar is not None:
             if self._task is not None:
@@ -56,6 +58,10 @@ class Shown:
         """One more is answered."""
         self._done += 1
         self._tokens += response.tokens or 0
+        self._empty += response.empty
+        if self._done == self._empty == FIRST and not self._quiet:
+            aside = f"; the server sends what is generated as {response.aside}" if response.aside else ""
+            self._say(f"the first {FIRST} answers are all empty{aside}")
         if self._bar is not None:
             self._bar.update(self._task, advance=1, pace=self.pace())
         if self._lines and monotonic() - self._told >= EVERY:

@@ -244,8 +244,41 @@ def test_another_bad_request_is_none_of_the_prompts_length():
 
 def test_what_is_no_completion_is_told(monkeypatch):
     monkeypatch.setattr(Endpoint, "post", lambda self, body: {"detail": "hello"})
-    with pytest.raises(EvalError, match="expected a completion with choices"):
+    with pytest.raises(EvalError, match="xpected a completion with choices"):
         answers(OpenAI("http://nowhere", "m"), [Request.raw("a", GREEDY)])
+
+
+def message(**fields) -> dict:
+    usage = {"prompt_tokens": 5, "completion_tokens": 9}
+    return {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", **fields}}], "usage": usage}
+
+
+@pytest.mark.parametrize(
+    ("sent", "text", "aside", "empty"),
+    [
+        (message(content=None, reasoning_content="the answer is 4"), "", "reasoning_content", True),
+        (message(content="", reasoning="the answer is 4"), "", "reasoning", True),
+        (message(reasoning="4"), "", "reasoning", True),
+        (message(content="\n\n", reasoning_content="4"), "\n\n", "reasoning_content", True),
+        (message(content="4", reasoning_content="2 and 2"), "4", "", False),
+        (message(content=None), "", "", True),
+        (message(content=None, reasoning_content="", reasoning=None), "", "", True),
+        (message(content=None, tool_calls=[{"id": "1"}]), "", "tool_calls", False),
+        (message(content=None, reasoning="so I call", tool_calls=[{"id": "1"}]), "", "tool_calls", False),
+        (message(content=None, tool_calls=[]), "", "", True),
+    ],
+)
+def test_an_answer_without_text_says_where_the_server_put_it(sent, text, aside, empty):
+    with serving(lambda request: sent) as served:
+        found = answers(OpenAI(served.url, "m"), [Request.chat("a", GREEDY)])["a"]
+    assert found == Response(text, True, 5, 9, aside=aside)
+    assert found.empty == empty
+
+
+@pytest.mark.parametrize("sent", [message(), message(content=[{"type": "text", "text": "4"}]), {"choices": []}])
+def test_a_message_without_content_is_no_completion(sent):
+    with serving(lambda request: sent) as served, pytest.raises(EvalError, match="xpected a completion with choices"):
+        answers(OpenAI(served.url, "m"), [Request.chat("a", GREEDY)])
 
 
 def test_a_server_is_asked_which_of_its_models_is_meant():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentmerge.errors import EvalError, Where, shortened, shown
 from agentmerge.eval.generators.generator import way_of
 from agentmerge.eval.generators.http import Endpoint, TooLong, unheard
-from agentmerge.eval.request import Response
+from agentmerge.eval.request import CALLS, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 PATHS = {True: "chat/completions", False: "completions"}
 """Under /v1, by whether a request is a chat."""
+ASIDE = (*CALLS, "reasoning_content", "reasoning")
+"""Fields of a message in which a server may send what was generated, beside or in place of its content."""
 
 
 @dataclass(frozen=True)
@@ -193,19 +195,30 @@ def response_of(answer: Mapping[str, Any], place: str) -> Response:
     """
     try:
         choice = answer["choices"][0]
-        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        text, aside = _said(choice["message"]) if "message" in choice else (choice["text"], "")
+        if not isinstance(text, str | None):
+            raise TypeError
         usage = answer.get("usage") or {}
         ended, stop = choice.get("finish_reason"), choice.get("stop_reason")
     except (KeyError, IndexError, TypeError, AttributeError):
         found = f"{place}: answers {shown(dict(answer))}"
-        raise EvalError(found, expected="a completion with choices", where=Where(source=place)) from None
+        raise EvalError(
+            found, expected="a completion with choices, whose content is text or null", where=Where(source=place)
+        ) from None
     return Response(
         text=text or "",
         finished=ended != "length",
         prompt_tokens=usage.get("prompt_tokens"),
         tokens=usage.get("completion_tokens"),
         stop=stop if isinstance(stop, str) else None,
+        aside="" if text and text.strip() else aside,
     )
+
+
+def _said(message: Mapping[str, Any]) -> tuple[Any, str]:
+    """The content of a message, and the first field of ASIDE that holds something."""
+    aside = next((name for name in ASIDE if message.get(name)), "")
+    return message.get("content") if aside else message["content"], aside
 
 
 def served_model(server: str, model: str) -> str:
