@@ -58,8 +58,8 @@ def test_a_server_that_puts_the_answer_elsewhere_is_told_by_eval_and_by_compare(
         assert len(served.asked) == 2
     text = (
         "jsonl: 2 of 2 answers are empty although 18 tokens were generated for them, and count as no answer. The "
-        "server sent what was generated as reasoning_content (2), which is not scored. If that is the answer, serve the "
-        "model without a reasoning parser"
+        "server sent what was generated as reasoning_content (2), which is not scored. If that is the answer, serve "
+        "the model without a reasoning parser"
     )
     for ran in (first, again, run(*command, "--score-only")):
         assert ran.code == 0
