@@ -36,6 +36,8 @@ def test_thinking_to_the_limit_asks_for_more_tokens_and_not_for_another_server()
     assert "parser" not in said
 
 
-def test_without_a_field_nothing_is_said_of_servers():
+def test_without_a_field_nothing_is_said_of_thinking():
     said = said_of(Empty(answers=8, tokens=None), 8)
-    assert said == "8 of 8 answers are empty, and count as no answer."
+    assert said.startswith("8 of 8 answers are empty, and count as no answer. Ask one of its prompts by hand")
+    assert "reasoning" not in said
+    assert "max_tokens" not in said

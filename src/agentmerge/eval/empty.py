@@ -64,4 +64,9 @@ def said_of(empty: Empty, requests: int) -> str:
             "--reasoning-parser; llama.cpp: --reasoning-format none) and evaluate into another --out: stored answers "
             "are kept."
         )
+    if not fields and empty.answers > empty.cut_off:
+        text.append(
+            "Ask one of its prompts by hand: the wrong chat template, a stop text or a parser of the server may leave "
+            "nothing of an answer."
+        )
     return " ".join(text)
