@@ -118,7 +118,7 @@ def _check_kind(fd: int, path: Path, span: Member) -> None:
         refuse(path, "a safetensors file", "a file of torch.save", "Call it .safetensors, as what it is.")
     if head.startswith(b"GGUF"):
         refuse(path, *FOREIGN[b"GGUF"])
-    if found := text_kind(head):
+    if found := text_kind(bytes(head)):
         refuse(path, found, "a file of torch.save", weights_of(path, (path.suffix,)))
     refuse(path, "an empty file" if not head else "no zip archive", "a file of torch.save", AGAIN)
 
