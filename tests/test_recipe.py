@@ -189,6 +189,10 @@ COMPLAINTS: list[tuple[Any, str]] = [
     ("ram", "recipe: expected a mapping with base, agents and method, found 'ram'."),
     (None, "recipe: expected a mapping"),
     ({}, "recipe: base: missing.\nrecipe: agents: missing.\nrecipe: method: missing."),
+    (
+        {**SMALL, "rules": [{"tensors": "*", "weight": 0.5}]},
+        "recipe: rules.0.weight: unknown field. An agent's weight stands at the agent",
+    ),
     ({**SMALL, "bas": 1}, "recipe: bas: unknown field. Did you mean 'base'?"),
     ({**SMALL, "base": ""}, "recipe: base: String should have at least 1 character, found ''."),
     ({**SMALL, "base": 3}, "recipe: base: Input should be a valid string, found 3."),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from agentmerge.errors import Problem, RecipeError, Where, did_you_mean
+from agentmerge.errors import UNKNOWN, Problem, RecipeError, Where, did_you_mean
 from agentmerge.frozen import Settings
-from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.base import ELSEWHERE, MergeMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,4 +107,7 @@ def _shape(value: Any) -> Any:
 
 
 def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:
-    return Problem(f"{path}: unknown field", todo=did_you_mean(field, known).strip(), where=Where(path=path))
+    hint = did_you_mean(field, known).strip()
+    if field in ELSEWHERE:
+        hint = f"{ELSEWHERE[field]} A rule may `skip` an agent."
+    return Problem(f"{path}{UNKNOWN}", todo=hint, where=Where(path=path))

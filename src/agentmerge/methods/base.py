@@ -108,6 +108,11 @@ class Dilution:
         return cls(np.full(agents, np.nan), np.full(agents, np.nan), note)
 
 
+_WEIGHT = "An agent's weight stands at the agent, in a recipe: agents: {NAME: {source: SOURCE, weight: 0.5}}."
+ELSEWHERE = {"weight": _WEIGHT, "weights": _WEIGHT}
+"""Fields that no method has, by the names that they have elsewhere: what to write instead."""
+
+
 class MergeMethod(Settings, ABC):
     """A merging rule and its settings; subclass it, give it a `name` Literal field, and register it.
 
@@ -212,7 +217,7 @@ class MergeMethod(Settings, ABC):
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
-            raise RecipeError(*problems_of(error, f"{where}.", {"": cls.model_fields})) from None
+            raise RecipeError(*problems_of(error, f"{where}.", {"": cls.model_fields}, ELSEWHERE)) from None
 
     def varied(self, settings: Mapping[str, Any], where: str = "method") -> Self:
         """This method with some settings changed, checked again.

@@ -1,0 +1,27 @@
+"""Names that mergekit has for methods that are spelled otherwise here, or have no equal; see docs/mergekit.md."""
+
+from __future__ import annotations
+
+_DARE = "dare, density: 0.5, then: {{name: {}}}"
+_ADDED = "task_arithmetic, scale: 1.0"
+_TIES = "ties, density: 1.0, normalize: false"
+
+OTHERS = {
+    "dare_ties": f"{{name: {_DARE.format(_TIES)}}}; on a command line --method dare --set density=0.5 --set then=ties "
+    "--set then.density=1 --set then.normalize=false",
+    "dare_linear": f"{{name: {_DARE.format(_ADDED)}}}; on a command line --method dare --set density=0.5 "
+    "--set then.scale=1",
+    "della_ties": "della, which is around TIES unless `then` says otherwise",
+    "nuslerp": "slerp, for models with a base",
+    "ramplus_tl": "{name: ram_plus, scope: tensor}",
+    "karcher": "none of the methods here; next to it, for models of one base, is linear",
+    "arcee_fusion": "none of the methods here; next to it is ties with a small density, or ram",
+    "passthrough": "none of the methods here; a rule with `take` copies tensors from the base or from one agent",
+}
+"""By mergekit's name, what it is here."""
+
+
+def elsewhere(name: str) -> str:
+    """What a name is here that another tool has for a method; "" where none is known to."""
+    found = OTHERS.get(name.lower().replace("-", "_"), "")
+    return f"That is mergekit's name: here it is {found}. docs/mergekit.md has all of them." if found else ""
