@@ -214,7 +214,6 @@ class EvalError(MergeError, ValueError):
     """A model can't be evaluated as asked: data or a harness is missing, a server fails, a setting is impossible."""
 
 
-UNKNOWN = ": unknown field"
 LINE = 80
 """Characters of a value in a message."""
 _UNION_TAG = re.compile(r".*\[.*\]|constrained-\w+")
@@ -235,28 +234,18 @@ def shortened(items: Iterable[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def problems_of(
-    error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]], hints: Mapping[str, str] | None = None
-) -> tuple[Problem, ...]:
+def problems_of(error: ValidationError, prefix: str, known: Mapping[str, Iterable[str]]) -> tuple[Problem, ...]:
     """What pydantic complains of: each with its path, what was found and, for an unknown field, the nearest known.
 
     Args:
         error: what pydantic raised.
         prefix: what the texts start with, for example "recipe.yaml: " or "method.".
         known: the fields of each section by its path, for did-you-mean; "" is the outermost section.
-        hints: by the name of a field that is unknown where it stands, what to do instead.
     """
     found: dict[str, list[Any]] = {}
     for item in error.errors(include_url=False):
         found.setdefault(".".join(_path(item)), []).append(item)
-    problems = [problem for items in found.values() for problem in _problems_of_items(items, prefix, known)]
-    return tuple(_hinted(problem, hints or {}) for problem in problems)
-
-
-def _hinted(problem: Problem, hints: Mapping[str, str]) -> Problem:
-    """The same problem, with what to do where a field is unknown that stands elsewhere."""
-    hint = hints.get(problem.where.path.rpartition(".")[2], "") if problem.found.endswith(UNKNOWN) else ""
-    return replace(problem, todo=hint) if hint else problem
+    return tuple(problem for items in found.values() for problem in _problems_of_items(items, prefix, known))
 
 
 def shown(value: object) -> str:
@@ -296,7 +285,7 @@ def _problems_of_item(item: Any, prefix: str, known: Mapping[str, Iterable[str]]
     where = Where(path=path)
     if item["type"] == "extra_forbidden":
         hint = did_you_mean(parts[-1], known.get(".".join(parts[:-1]), ()))
-        return (Problem(f"{prefix}{path}{UNKNOWN}", todo=hint.strip(), where=where),)
+        return (Problem(f"{prefix}{path}: unknown field", todo=hint.strip(), where=where),)
     if item["type"] == "missing":
         return (Problem(f"{prefix}{path}: missing.", where=where),)
     text = f"{item['msg'].removeprefix('Value error, ')}, found {shown(item['input'])}."

@@ -24,6 +24,7 @@ from pydantic import (
 from agentmerge.errors import RecipeError, Where, did_you_mean, problems_of, shown
 from agentmerge.files.core_yaml import parse_core_yaml
 from agentmerge.files.documents import parse_yaml
+from agentmerge.files.paths import expanded
 from agentmerge.frozen import Settings
 from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
@@ -214,7 +215,8 @@ class Recipe(Settings):
         Raises:
             RecipeError: the file is not there, is no YAML, or its content is wrong.
         """
-        return cls.parse(read_recipe(Path(path)), str(path), Path(path))
+        path = expanded(path)
+        return cls.parse(read_recipe(path), str(path), path)
 
     def with_method(self, settings: dict[str, Any]) -> Recipe:
         """This recipe with some of its method's settings changed, as a rule changes them.

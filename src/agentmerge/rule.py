@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from agentmerge.errors import UNKNOWN, Problem, RecipeError, Where, did_you_mean
+from agentmerge.errors import Problem, RecipeError, Where, did_you_mean
 from agentmerge.frozen import Settings
-from agentmerge.methods.base import ELSEWHERE, MergeMethod
+from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.names import hinted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -108,6 +109,4 @@ def _shape(value: Any) -> Any:
 
 def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:
     hint = did_you_mean(field, known).strip()
-    if field in ELSEWHERE:
-        hint = f"{ELSEWHERE[field]} A rule may `skip` an agent."
-    return Problem(f"{path}{UNKNOWN}", todo=hint, where=Where(path=path))
+    return hinted(Problem(f"{path}: unknown field", todo=hint, where=Where(path=path)))

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ByteSize, Field
 
+from agentmerge.files.paths import expanded_text
+
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 
 
@@ -24,11 +26,12 @@ Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
 
 
 def _path_text(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return expanded_text(text) if isinstance(text, str) else text
 
 
 PathText = Annotated[str, BeforeValidator(_path_text)]
-"""A path as text; from Python it may be a Path."""
+"""A path as text, its "~" expanded; from Python it may be a Path."""
 
 
 def format_flop(flop: float) -> str:

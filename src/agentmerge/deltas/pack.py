@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from agentmerge.deltas.kept import kept_of
 from agentmerge.deltas.look import held, unlike_of
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import PackRecord
+from agentmerge.files.paths import expanded
 from agentmerge.files.scratch import Scratch
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
@@ -44,6 +44,7 @@ from agentmerge.tensors import DTYPES, MERGEABLE, Block, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from agentmerge.deltas.kept import Kept
     from agentmerge.progress import Watch
@@ -85,7 +86,7 @@ def pack(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
-    started, path = time.time(), Path(out)
+    started, path = time.time(), expanded(out)
     with ExitStack() as stack:
         below, above = stack.enter_context(both(base, agent, watch or Silent(), materialize))
         read = read_of(below, above)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from agentmerge.errors import RecipeError, problems_of
 from agentmerge.frozen import Settings
+from agentmerge.methods.names import hinted
 from agentmerge.survey.overlap import THRESHOLD, Overlap
 from agentmerge.survey.statistic import AfterStatistic, Statistic
 from agentmerge.tensors import as_float32
@@ -106,11 +107,6 @@ class Dilution:
     def unknown(cls, agents: int, note: str) -> Self:
         """No number at all."""
         return cls(np.full(agents, np.nan), np.full(agents, np.nan), note)
-
-
-_WEIGHT = "An agent's weight stands at the agent, in a recipe: agents: {NAME: {source: SOURCE, weight: 0.5}}."
-ELSEWHERE = {"weight": _WEIGHT, "weights": _WEIGHT}
-"""Fields that no method has, by the names that they have elsewhere: what to write instead."""
 
 
 class MergeMethod(Settings, ABC):
@@ -217,7 +213,7 @@ class MergeMethod(Settings, ABC):
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
-            raise RecipeError(*problems_of(error, f"{where}.", {"": cls.model_fields}, ELSEWHERE)) from None
+            raise RecipeError(*map(hinted, problems_of(error, f"{where}.", {"": cls.model_fields}))) from None
 
     def varied(self, settings: Mapping[str, Any], where: str = "method") -> Self:
         """This method with some settings changed, checked again.

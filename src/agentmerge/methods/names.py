@@ -1,6 +1,12 @@
-"""Names that mergekit has for methods that are spelled otherwise here, or have no equal; see docs/mergekit.md."""
+"""What mergekit calls otherwise, or has where we have it elsewhere: methods and settings; see docs/mergekit.md."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentmerge.errors import Problem
 
 _DARE = "dare, density: 0.5, then: {{name: {}}}"
 _ADDED = "task_arithmetic, scale: 1.0"
@@ -19,9 +25,17 @@ OTHERS = {
     "passthrough": "none of the methods here; a rule with `take` copies tensors from the base or from one agent",
 }
 """By mergekit's name, what it is here."""
+WEIGHT = "An agent's weight stands at the agent, in a recipe: agents: {NAME: {source: SOURCE, weight: 0.5}}."
 
 
 def elsewhere(name: str) -> str:
-    """What a name is here that another tool has for a method; "" where none is known to."""
+    """What a method of mergekit's name is here; "" where mergekit has none, or one of the same name."""
     found = OTHERS.get(name.lower().replace("-", "_"), "")
     return f"That is mergekit's name: here it is {found}. docs/mergekit.md has all of them." if found else ""
+
+
+def hinted(problem: Problem) -> Problem:
+    """A problem with a field that no method has; with where that stands, if it stands elsewhere."""
+    unknown = problem.found.endswith(": unknown field")
+    known = unknown and problem.where.path.rpartition(".")[2] in ("weight", "weights")
+    return replace(problem, todo=WEIGHT) if known else problem
