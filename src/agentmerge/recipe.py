@@ -30,7 +30,7 @@ from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
 from agentmerge.rule import Rule, check_rules
 from agentmerge.tensors import dtype_name
-from agentmerge.values import AgentName, PathText, Size, nested
+from agentmerge.values import AgentName, PathText, Size, nested, recipe_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -256,8 +256,8 @@ class Recipe(Settings):
 
 
 def read_recipe(path: Path) -> Any:
-    """The document of a recipe, in YAML 1.2; see `read_yaml`."""
-    return read_yaml(path, parse_core_yaml)
+    """The document of a recipe, in YAML 1.2, or that within a merge's record; see `read_yaml` and `recipe_in`."""
+    return recipe_in(read_yaml(path, parse_core_yaml), str(path))
 
 
 def read_yaml(path: Path, parse: Callable[[str], Any] = parse_yaml) -> Any:

@@ -257,3 +257,14 @@ def test_a_sweep_of_another_form_is_refused(run, sources, tmp_path, text):
     ran = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", text)
     assert ran.code == 2
     assert "FIELD=V1,V2" in ran.err
+
+
+def test_a_merge_is_done_again_from_its_record(run, sources, tmp_path):
+    run("merge", *sources, "--out", str(tmp_path / "out"), "--method", "ties", "--set", "density=0.3")
+    ran = run("merge", str(tmp_path / "out" / "merge_record.json"), "--out", str(tmp_path / "again"))
+    assert ran.code == 0, ran.err
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "again")]
+    assert weights[0] == weights[1]
+    into = run("merge", str(tmp_path / "out" / "merge_record.json"), "--out", str(tmp_path / "out"), "--overwrite")
+    assert into.code == 2
+    assert "the recipe" in into.err
