@@ -150,7 +150,7 @@ def test_a_preset_fills_in_only_what_is_not_said() -> None:
         ("dare_ties", "no method 'dare_ties'. That is mergekit's name: here it is {name: dare, density: 0.5, then: {"),
         ("Dare-Linear", "here it is {name: dare, density: 0.5, then: {name: task_arithmetic, scale: 1.0}};"),
         ({"name": "dare", "then": "nuslerp"}, "method.then.name: no method 'nuslerp'. That is mergekit's name: "),
-        ({"name": "ties", "weight": 0.5}, "method.weight: unknown field. An agent's weight stands at the agent, in a"),
+        ({"name": "ties", "weight": 0.5}, "method.weight: unknown field. An agent's weight stands at the agent: ag"),
         ({"name": "dare", "then": {"name": "ties", "weights": 1}}, "method.then.weights: unknown field. An agent's "),
         ({"rescale": 1}, "method.name: expected the name of a method, found None."),
         ({"name": 3}, "method.name: expected the name of a method, found 3."),

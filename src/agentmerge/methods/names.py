@@ -25,7 +25,10 @@ OTHERS = {
     "passthrough": "none of the methods here; a rule with `take` copies tensors from the base or from one agent",
 }
 """By mergekit's name, what it is here."""
-WEIGHT = "An agent's weight stands at the agent, in a recipe: agents: {NAME: {source: SOURCE, weight: 0.5}}."
+WEIGHT = (
+    "An agent's weight stands at the agent: agents: {NAME: {source: SOURCE, weight: 0.5}} in a recipe, "
+    "--weight NAME=0.5 on a command line."
+)
 
 
 def elsewhere(name: str) -> str:
