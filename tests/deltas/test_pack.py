@@ -11,6 +11,7 @@ import pytest
 
 from agentmerge import apply, merge, pack
 from agentmerge.deltas import pack as packing
+from agentmerge.errors import RecipeError
 from agentmerge.files.header import header_of
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import CHUNK, entries_of, smallest
@@ -275,3 +276,8 @@ def test_groups_and_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("agentmerge.deltas.blocks.SIZE", 1)
     pack(tmp_path / "base", tmp_path / "agent", tmp_path / "many.safetensors")
     assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "many.safetensors").read_bytes()
+
+
+def test_another_materialize_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="materialize: 'nonsense', expected 'base_dtype' or 'exact'"):
+        pack("base", "agent", tmp_path / "d", materialize="nonsense")  # type: ignore[arg-type]

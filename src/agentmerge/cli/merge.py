@@ -64,7 +64,7 @@ def merge(
     if report and not patches.stays:
         raise RecipeError("--report: there is no --out, so that no folder stays for it", todo="Give --out DIR, too.")
     if dry_run:
-        _say_plans(recipe, fields, out, overwrite=patches.replaces, json=json, quiet=quiet)
+        _say_plans(recipe, fields, patches, json=json, quiet=quiet)
         return
     with resumable(), Bar(quiet) as bar:
         if fields:
@@ -117,22 +117,21 @@ def _push(out: Path, repository: str, *, public: bool, quiet: bool) -> None:
     say(push_summary(record), quiet=quiet)
 
 
-def _say_plans(
-    recipe: Recipe, fields: dict[str, list[str]], out: Path, *, overwrite: bool, json: bool, quiet: bool
-) -> None:
+def _say_plans(recipe: Recipe, fields: dict[str, list[str]], patches: Patches, *, json: bool, quiet: bool) -> None:
     """What would be done."""
     from agentmerge.engine.decisions import varied  # not for `merge --help`
     from agentmerge.engine.merge import finished
     from agentmerge.engine.preflight import planned_from_afar
     from agentmerge.engine.reads import check_output
 
-    recipes = swept(recipe, fields)
+    recipes, out = swept(recipe, fields), patches.folder
     first, *others = recipes.values()
+    again = patches.again or bool(others)
     with planned_from_afar(first) as plan:
         plans = dict(zip(recipes, [plan, *(varied(plan, other) for other in others)], strict=True))
         for name, one in plans.items():
-            if not (others and finished(out / name, one)):
-                check_output(one, out / name, overwrite=overwrite)
+            if not (again and finished(out / name, one)):
+                check_output(one, out / name, overwrite=patches.replaces)
         if fields:
             say(sweep_plan_facts(plans, out) if json else sweep_plan_summary(plans, out), as_json=json, quiet=quiet)
         else:

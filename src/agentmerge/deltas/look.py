@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentmerge.deltas.alone import opened_alone
 from agentmerge.deltas.record import DeltaRecord, DeltaTensor, FormCount
-from agentmerge.errors import BASE, SourceError, Where, calling
+from agentmerge.errors import BASE, SourceError, SurveyError, Where, calling
+from agentmerge.files.os_errors import source_errors
 from agentmerge.hub.look import looked_at
 from agentmerge.record import RECORD, MergeRecord, parsed
 from agentmerge.sources.opening import opened
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 def is_delta(text: str) -> bool:
     """Whether what a user wrote is a packed delta that lies here, or a folder with one."""
-    return bool(packed_of(requested(None, text)))
+    with source_errors(text):
+        return bool(packed_of(requested(None, text)))
 
 
 def look(delta: str, base: str | None = None) -> DeltaRecord:
@@ -39,7 +41,6 @@ def look(delta: str, base: str | None = None) -> DeltaRecord:
 
     Raises:
         SourceError: it is no packed delta, is damaged, or lies over another base; or one of the two can't be read.
-        SurveyError: it is a patch of a merge, whose record can't be read.
     """
     with ExitStack() as stack:
         snapshot = looked_at(delta, stack, {})
@@ -147,10 +148,12 @@ def _tensors(manifest: Manifest) -> list[DeltaTensor]:
 
 
 def _merge_of(agent: Agent, delta: str) -> MergeRecord | None:
-    """The record of a merge that was packed; None of any other agent."""
+    """The record of a merge that was packed; None of any other agent, and where the file is not what we write."""
     if RECORD not in (file.name for file in agent.manifest.files if file.kept):
         return None
-    return parsed(MergeRecord, agent.file(RECORD), f"{delta}: {RECORD}")
+    with suppress(SurveyError):
+        return parsed(MergeRecord, agent.file(RECORD), f"{delta}: {RECORD}")
+    return None
 
 
 def _sum(prints: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from shlex import join
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -24,11 +24,13 @@ from agentmerge.deltas.kept import kept_of
 from agentmerge.deltas.look import held, unlike_of
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import PackRecord
+from agentmerge.errors import RecipeError
 from agentmerge.files.paths import expanded
 from agentmerge.files.scratch import Scratch
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
 from agentmerge.sources import bits
+from agentmerge.sources.adapter import Materialize
 from agentmerge.sources.hub import hub_model
 from agentmerge.sources.packed_format import (
     CHUNK,
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 
     from agentmerge.deltas.kept import Kept
     from agentmerge.progress import Watch
-    from agentmerge.sources.adapter import Materialize
     from agentmerge.sources.source import Source
     from agentmerge.tensors import Array
 
@@ -86,6 +87,9 @@ def pack(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
+    if materialize not in get_args(Materialize):
+        expected = " or ".join(map(repr, get_args(Materialize)))
+        raise RecipeError(f"materialize: {materialize!r}", expected=expected, todo="Name one.")
     started, path = time.time(), expanded(out)
     with ExitStack() as stack:
         below, above = stack.enter_context(both(base, agent, watch or Silent(), materialize))

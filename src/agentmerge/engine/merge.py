@@ -25,6 +25,7 @@ from agentmerge.engine.verdicts import check_agents, check_unchanged, same_every
 from agentmerge.errors import DataError, OutputError, SourceError, SurveyError
 from agentmerge.files.destination import Destination
 from agentmerge.files.journal import JOURNAL, work_of
+from agentmerge.files.os_errors import output_errors
 from agentmerge.files.staging import put_right
 from agentmerge.files.writer import Writer
 from agentmerge.progress import Silent, Watch
@@ -81,7 +82,7 @@ def merge_all(
     loading = kernels_for(methods, full=beside is not nothing, more=("onto",) if moving else ())
     pins = {} if overwrite else pins_of(recipes)
     again = again or bool(others)
-    seen = None if again else partial(_check_out, next(iter(recipes)), overwrite=overwrite)
+    seen = partial(_check_out, next(iter(recipes)), overwrite=overwrite, again=again)
     with Compiling(*loading) as kernels, planned(first, watch, pins, seen) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
@@ -216,12 +217,18 @@ def _writers(todo: Mapping[Path, Plan], opened: ExitStack, overwrite: bool) -> d
     return writers
 
 
-def _check_out(out: Path, plan: Plan, *, overwrite: bool) -> None:
-    """Raise OutputError where a merge can't end in `out`; a swap that was killed is put right first."""
+def _check_out(out: Path, plan: Plan, *, overwrite: bool, again: bool) -> None:
+    """Raise OutputError where a merge can't end in `out`; a swap that was killed is put right first.
+
+    What lies there may be the merge itself, with `again`: that is told from more than headers, later.
+    """
     refuse_read(plan, out)
     put_right(out)
     check_cost(plan)
-    check_output(plan, out, overwrite=overwrite)
+    with output_errors(out):
+        merged = again and (out / RECORD).exists()
+    if not merged:
+        check_output(plan, out, overwrite=overwrite)
 
 
 def pins_of(outs: Iterable[Path]) -> dict[str, str]:
@@ -235,16 +242,33 @@ def pins_of(outs: Iterable[Path]) -> dict[str, str]:
 
 
 def finished(out: Path, plan: Plan) -> MergeRecord | None:
-    """The record of an output that an earlier run of the same command finished before it was killed."""
+    """The record of an output that an earlier run of the same command finished before it was killed.
+
+    None where anything of it was changed since, as far as sizes and times of shards and the bytes of other files tell.
+    """
     try:
         if not (out / RECORD).exists():
             return None
+        record = MergeRecord.load(out)
+        return record if _is_of(record, plan) and _untouched(out, plan) else None
     except OSError:  # the writer tells it
         return None
-    record = MergeRecord.load(out)
+
+
+def _is_of(record: MergeRecord, plan: Plan) -> bool:
     recipe = {key: value for key, value in record.recipe.items() if key != "run"}
     then = {"agentmerge": record.versions.get("agentmerge"), "recipe": recipe, "sources": record.sources}
-    return record if then == _identity(plan) else None
+    return then == _identity(plan)
+
+
+def _untouched(out: Path, plan: Plan) -> bool:
+    """Whether shards are as large as they were written, and not newer than the record, which is written last."""
+    written = (out / RECORD).stat().st_mtime_ns
+    for shard in plan.layout.shards:
+        found = (out / shard.name).stat()
+        if found.st_size != shard.size or found.st_mtime_ns > written:
+            return False
+    return all((out / name).read_bytes() == content for name, content in _side_files(plan).items())
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
