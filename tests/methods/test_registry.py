@@ -147,9 +147,9 @@ def test_a_preset_fills_in_only_what_is_not_said() -> None:
     [
         ("ram_pls", "method.name: no method 'ram_pls'. Did you mean 'ram_plus'?"),
         ("zzz", "method.name: no method 'zzz'. Known: "),
-        ("dare_ties", "no method 'dare_ties'. That is mergekit's name: here it is {name: dare, density: 0.5, then: {"),
-        ("Dare-Linear", "here it is {name: dare, density: 0.5, then: {name: task_arithmetic, scale: 1.0}};"),
-        ({"name": "dare", "then": "nuslerp"}, "method.then.name: no method 'nuslerp'. That is mergekit's name: "),
+        ("dare_ties", "no method 'dare_ties'. Here it is {name: dare, density: 0.5, then: {"),
+        ("Dare-Linear", "Here it is {name: dare, density: 0.5, then: {name: task_arithmetic, scale: 1.0}};"),
+        ({"name": "dare", "then": "nuslerp"}, "method.then.name: no method 'nuslerp'. Here it is slerp, "),
         ({"name": "ties", "weight": 0.5}, "method.weight: unknown field. An agent's weight stands at the agent: ag"),
         ({"name": "dare", "then": {"name": "ties", "weights": 1}}, "method.then.weights: unknown field. An agent's "),
         ({"rescale": 1}, "method.name: expected the name of a method, found None."),
@@ -403,7 +403,7 @@ def test_the_record_of_a_method_without_scales_has_none(tiny: Sources) -> None:
     assert {agent.scale for agent in probe(tiny.recipe(Halfway())).survey.agents.values()} == {None}
 
 
-@pytest.mark.parametrize("name", [name for name, here in OTHERS.items() if not here.startswith("none")])
+@pytest.mark.parametrize("name", [name for name, here in OTHERS.items() if not here.startswith("no ")])
 def test_what_mergekits_name_is_here_can_be_merged_with(name: str) -> None:
     here, _, words = OTHERS[name].partition("; on a command line ")
     method = resolve_method(yaml.safe_load(here) if here.startswith("{") else here.partition(",")[0])

@@ -20,11 +20,11 @@ OTHERS = {
     "della_ties": "della, which is around TIES unless `then` says otherwise",
     "nuslerp": "slerp, for models with a base",
     "ramplus_tl": "{name: ram_plus, scope: tensor}",
-    "karcher": "none of the methods here; next to it, for models of one base, is linear",
-    "arcee_fusion": "none of the methods here; next to it is ties with a small density, or ram",
-    "passthrough": "none of the methods here; a rule with `take` copies tensors from the base or from one agent",
+    "karcher": "no method of its own; next to it, for models of one base, is linear",
+    "arcee_fusion": "no method of its own; next to it is ties with a small density, or ram",
+    "passthrough": "no method of its own; a rule with `take` copies tensors from the base or from one agent",
 }
-"""By mergekit's name, what it is here."""
+"""By mergekit's name, or one of its kind, what it is here."""
 WEIGHT = (
     "An agent's weight stands at the agent: agents: {NAME: {source: SOURCE, weight: 0.5}} in a recipe, "
     "--weight NAME=0.5 on a command line."
@@ -34,7 +34,7 @@ WEIGHT = (
 def elsewhere(name: str) -> str:
     """What a method of mergekit's name is here; "" where mergekit has none, or one of the same name."""
     found = OTHERS.get(name.lower().replace("-", "_"), "")
-    return f"That is mergekit's name: here it is {found}. docs/mergekit.md has all of them." if found else ""
+    return f"Here it is {found}. docs/mergekit.md has all of mergekit's names." if found else ""
 
 
 def hinted(problem: Problem) -> Problem:
