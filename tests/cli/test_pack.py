@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 import agentmerge
+from agentmerge.testing import assert_same_tensors, read_checkpoint, write_checkpoint
 from tests.deltas.test_pack import sums
 from tests.sources.adapters import lora, matrices, put_adapter
 
@@ -268,6 +269,25 @@ def test_an_adapter_is_packed_exact_and_has_no_inverse_then(
     assert (ran.code, "--undo: found --materialize exact" in ran.err) == (2, True)
     ran = run(*words, str(tmp_path / "lora"))
     assert ran.code == 0, ran.err
-    assert f"kept whole, as the base has none like them: {q}.weight" in ran.out
+    assert f"kept whole, as the base has them in another dtype or shape: {q}.weight" in ran.out
     ran = run(*words, f"{agents}/code", "--overwrite")
     assert "materialize says nothing of it" in ran.err
+
+
+def test_of_an_agent_in_another_dtype_the_dtype_is_named_and_the_merge_that_packs_it(
+    agents: Path, tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    base, wide, delta = agents / "base", tmp_path / "wide", tmp_path / "d.safetensors"
+    stored = read_checkpoint(agents / "code")
+    write_checkpoint(wide, {name: array.astype("float32") for name, array in stored.items()})
+    packed = run("pack", "--base", str(base), "--agent", str(wide), "--out", str(delta))
+    assert packed.code == 0
+    assert "as the base has them in another dtype or shape" in packed.out
+    assert "lacks" not in packed.out
+    assert " differ" not in packed.out.splitlines()[0]
+    assert "are F32, where the base has BF16: kept whole, not compared" in packed.err
+    command = packed.err.partition("agentmerge merge ")[2].replace("\n", " ").split()
+    delta.unlink()
+    assert run("merge", *command).code == 0
+    assert run("apply", "--base", str(base), "--delta", str(delta), "--out", str(tmp_path / "a")).code == 0
+    assert_same_tensors(read_checkpoint(tmp_path / "a"), stored)

@@ -159,7 +159,11 @@ def test_tensors_that_only_one_side_has_are_kept_or_named(tmp_path: Path) -> Non
     write_checkpoint(tmp_path / "agent", agent)
     record = pack(tmp_path / "base", tmp_path / "agent", tmp_path / "d.safetensors")
     assert record.without_base == ["new", "wide"]
-    assert record.lacking == ["gone", "wide"]
+    assert record.unlike == ["wide"]
+    assert record.lacking == ["gone"]
+    assert (record.elements, record.changed, record.uncompared) == (314, 314, 14)
+    [warning] = record.warnings
+    assert "1 tensors are BF16, where the base has F32" in warning
     with over(tmp_path / "base", tmp_path / "d.safetensors") as source:
         assert_source_contract(source)
         assert_same_tensors(whole(source), agent)

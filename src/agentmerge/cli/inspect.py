@@ -72,7 +72,8 @@ def delta_tables(record: DeltaRecord) -> list[Any]:
 
 def _lines(record: DeltaRecord) -> Iterator[str]:
     at = f" (commit {record.commit[:12]})" if record.commit else ""
-    yield f"{record.delta}{at}, a packed delta of version {record.version}: {size_of(record)} ({record.density:.2%})."
+    share = "" if record.uncompared else f" ({record.density:.2%})"
+    yield f"{record.delta}{at}, a packed delta of version {record.version}: {size_of(record)}{share}."
     yield from held_lines(record)
     if not record.same_files:
         yield "  it keeps no weight files of the agent: apply writes safetensors of its tensors"

@@ -13,6 +13,7 @@ from agentmerge.hub.look import looked_at
 from agentmerge.record import RECORD, MergeRecord, parsed
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import FORMS, VERSION
+from agentmerge.sources.prefixes import by_common_name, common_name
 from agentmerge.sources.request import packed_of, requested
 from agentmerge.sources.source import Folder
 
@@ -74,18 +75,29 @@ def held(manifest: Manifest, nbytes: int) -> dict[str, Any]:
         manifest: of the file.
         nbytes: of the file.
     """
-    tensors = manifest.tensors
+    tensors, alone = manifest.tensors, [tensor for tensor in manifest.tensors if tensor.base is None]
+    unlike = unlike_of(manifest)
     return {
         "nbytes": nbytes,
         "full": sum(tensor.spec.nbytes for tensor in tensors),
         "elements": sum(tensor.spec.elements for tensor in tensors),
         "changed": sum(tensor.changed for tensor in tensors),
         "forms": {form: _form_count(manifest, form) for form in FORMS},
-        "without_base": [tensor.name for tensor in tensors if tensor.base is None],
-        "lacking": list(manifest.lacking),
+        "uncompared": sum(tensor.spec.elements for tensor in alone),
+        "without_base": [tensor.name for tensor in alone],
+        "unlike": list(unlike),
+        "lacking": [name for name in manifest.lacking if name not in unlike.values()],
         "files": sorted(file.name for file in manifest.files if file.kept),
         "same_files": bool(manifest.weights),
     }
+
+
+def unlike_of(manifest: Manifest) -> dict[str, str]:
+    """The tensors that the base has in another dtype or shape: the agent's name of each, and the base's."""
+    ours, common = set(manifest.lacking), by_common_name(manifest.lacking)
+    alone = [tensor.name for tensor in manifest.tensors if tensor.base is None]
+    named = {name: name if name in ours else common.get(common_name(name), "") for name in alone}
+    return {name: base for name, base in named.items() if base}
 
 
 def _form_count(manifest: Manifest, form: str) -> FormCount:
