@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from agentmerge.errors import BASE, DataError, Note, OutputError, Problem, Role, SourceNotFoundError, Where
+from agentmerge.errors import (
+    BASE,
+    DataError,
+    MergeError,
+    Note,
+    OutputError,
+    Problem,
+    Role,
+    SourceNotFoundError,
+    Where,
+    calling,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +56,16 @@ def test_a_note_is_a_warning_unless_it_says_otherwise() -> None:
     note = Note("every agent changed everything:", "is this the right base?")
     assert str(note) == "every agent changed everything: is this the right base?"
     assert note.severity == "warning"
+
+
+def test_folders_are_called_by_other_names_the_longest_first_and_notes_stay() -> None:
+    error = MergeError("/private/var/x/config.json is not /var/x/config.json")
+    error.add_note("the merge is complete")
+    with pytest.raises(MergeError) as caught, calling({"/var/x": "org/a", "/private/var/x": "org/a"}):
+        raise error
+    assert str(caught.value) == "org/a/config.json is not org/a/config.json"
+    assert caught.value.__notes__ == ["the merge is complete"]
+    with pytest.raises(MergeError) as caught, calling({}):
+        raise error
+    assert caught.value is error
+    assert caught.value.__cause__ is None

@@ -189,6 +189,10 @@ COMPLAINTS: list[tuple[Any, str]] = [
     ("ram", "recipe: expected a mapping with base, agents and method, found 'ram'."),
     (None, "recipe: expected a mapping"),
     ({}, "recipe: base: missing.\nrecipe: agents: missing.\nrecipe: method: missing."),
+    (
+        {**SMALL, "rules": [{"tensors": "*", "weight": 0.5}]},
+        "recipe: rules.0.weight: unknown field. An agent's weight stands at the agent",
+    ),
     ({**SMALL, "bas": 1}, "recipe: bas: unknown field. Did you mean 'base'?"),
     ({**SMALL, "base": ""}, "recipe: base: String should have at least 1 character, found ''."),
     ({**SMALL, "base": 3}, "recipe: base: Input should be a valid string, found 3."),
@@ -343,3 +347,16 @@ def test_yaml_merge_keys_still_work(tmp_path: Path) -> None:
     )
     with pytest.raises(RecipeError, match="d: unknown field"):
         loaded(tmp_path, text)
+
+
+def test_the_record_of_a_merge_is_a_recipe_and_no_other_record_is(tmp_path: Path) -> None:
+    recipe = Recipe.parse({**SMALL, "seed": 3})
+    path = tmp_path / "merge_record.json"
+    path.write_text(json.dumps({"format": "agentmerge.record/1", "recipe": recipe.dump(), "output": {"shards": 1}}))
+    assert Recipe.load(path) == recipe
+    path.write_text(json.dumps({"format": "agentmerge.survey/1", "method": {"name": "ram"}, "sources": {}}))
+    with pytest.raises(RecipeError) as caught:
+        Recipe.load(path)
+    assert len(caught.value.problems) == 1
+    assert f"{path}: is a record (agentmerge.survey/1), expected a recipe" in str(caught.value)
+    assert "--survey FILE" in str(caught.value)

@@ -15,7 +15,7 @@ from results import Seed, Value
 from rules import DEFAULTS, WIDE
 from sets import ABOUT, HARM, SETS, untrained
 from study2 import EVERYWHERE
-from tables2 import called, ends, kept, own_gaps, single_gaps
+from tables2 import against, called, ends, kept, own_gaps, single_gaps
 from tasks import DOMAINS
 
 if TYPE_CHECKING:
@@ -66,10 +66,15 @@ def save(figure: Any, path: Path) -> None:
 
 
 def methods_figure(seed: Seed, families: Sequence[str]) -> Any:
-    """Each method at its default: every set as a point, their mean as a line, against the tuned baseline."""
+    """Each method at its default: every set as a point, their mean as a line, against the tuned baseline.
+
+    In the order of `methods_table`.
+    """
     gaps = {name: own_gaps(seed, label, families) for name, label in DEFAULTS.items()}
-    means = {name: found.mean.mean for name, one in gaps.items() if (found := ends(one))}
-    order = sorted(means, key=lambda name: means[name])
+    found = {name: one for name, gap in gaps.items() if (one := ends(gap))}
+    means = {name: one.mean.mean for name, one in found.items()}
+    less = {name: ends(against(seed, DEFAULTS[name], "wudi_auto")) for name in found}
+    order = sorted(found, key=lambda name: one.mean.mean if (one := less[name]) else 0.0)
     figure, axis = plt.subplots(figsize=(9, 0.26 * len(order) + 1))
     for place, name in enumerate(order):
         there = [gap.mean for gap in gaps[name].values() if gap]
@@ -77,7 +82,9 @@ def methods_figure(seed: Seed, families: Sequence[str]) -> Any:
         axis.plot(there, [place] * len(there), "o", color=colour, alpha=0.5, ms=4)
         axis.plot([means[name]] * 2, [place - 0.35, place + 0.35], color=colour, lw=2)
     axis.axvline(0, color="black", linewidth=0.8)
-    told = [name if means[name] > LEFT else f"{name} ({means[name]:.0f})" for name in order]
+    most = max(one.count for one in found.values())
+    few = {name: f" ({one.count} sets)" if one.count < most else "" for name, one in found.items()}
+    told = [f"{name}{few[name]}" if means[name] > LEFT else f"{name}: {means[name]:.0f}" for name in order]
     axis.set_yticks(range(len(order)), told, fontsize="small")
     axis.set(xlabel="points from the better of tuned Task Arithmetic and TIES", ylim=(-0.6, len(order) - 0.4))
     axis.set_xlim(left=max(LEFT, axis.get_xlim()[0]))

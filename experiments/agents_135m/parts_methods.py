@@ -48,7 +48,7 @@ def parts(seeds: Sequence[Seed], surveys: Sequence[Seed]) -> dict[str, str]:
         "tuned_table": tables.tuned_table([seed], tuned),
         "rounding_table": tables.rounding_table([seed]),
         "draws_table": tables2.draws_table(seed, (RULE, "TA 1.0")),
-        "keep_table": tables2.summary_table(seed, (RULE, *kept, "mean"), EVERYWHERE),
+        "keep_table": tables2.summary_table(seed, (RULE, *kept, "mean"), EVERYWHERE, RULE),
         "ways_table": ways_table(seed, ways),
         "half_ways": "\n".join(half_told(seed, label) for label in (RULE, *kept)),
         "harm_tables": "\n\n".join(tables.harm_table([seed], name, ["mean", *different(ways, name)]) for name in HARM),
@@ -80,7 +80,7 @@ def numbers(seed: Seed, families: Sequence[str]) -> dict[str, str]:
         "families": f"{', '.join(families[:-1])} and {families[-1]}" if families else LACKS,
         "usual": told(usual),
         "every": told(every),
-        "scored": f"{sum(run['scored'] for run in seed.data['runs']):,}",
+        "scored": f"{len(seed.data['merges']) + len(seed.data['models']):,}",
     }
 
 

@@ -63,8 +63,10 @@ class Family:
         if missing:
             return missing
         best, gap = max(scored, key=lambda value: scored[value]), self.coarse[1] - self.coarse[0]
-        ways = [sign for sign, edge in ((-1, min(scored)), (1, max(scored))) if best == edge]
-        wanted = [best + sign * gap for sign in ways] or [best - self.step, best + self.step]
+        edges = ((-1, min(scored), self.low), (1, max(scored), self.high))
+        ways = [sign for sign, edge, end in edges if best == edge != end]
+        outwards = [min(max(best + sign * gap, self.low), self.high) for sign in ways]
+        wanted = outwards or [best - self.step, best + self.step]
         wanted = [round(value, 4) for value in wanted]
         return [value for value in wanted if self.low <= value <= self.high and value not in scored]
 

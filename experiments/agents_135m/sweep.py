@@ -247,7 +247,10 @@ class Sweep:
         """What lacks, how long it took; and say so."""
         wall, gpus = time.time() - self._started, self._about["gpus"]
         lacking = [scoring.name for _, _, scoring in self._ready]
-        lacking += [merge.key for merge in self._plan.wanted(self._saved.data["merges"], self._saved.means())]
+        for merge in self._plan.wanted(self._saved.data["merges"], self._saved.means()):
+            lacking.append(merge.key)
+            if not self._kitchen.measured(merge):
+                self._saved.fail(merge.key, "what it reads was not measured, expected the output of grams.py")
         self._saved.data["lacking"] = list(dict.fromkeys(lacking))
         self._saved.data["versions"] = versions()
         seconds = {"wall_seconds": round(wall, 1), "gpu_seconds": round(wall * gpus, 1)}

@@ -89,19 +89,32 @@ def below(seed: Seed, label: str) -> str:
     return f"{sum(min(pair) <= 0 for pair in both)} of {len(both)}" if both else ""
 
 
-def summary_table(seed: Seed, labels: Iterable[str], families: Sequence[str]) -> str:
-    """A row for each rule, in the order given: own domains, untrained ones, the sets with a damaged agent."""
+def summary_table(seed: Seed, labels: Iterable[str], families: Sequence[str], beside: str = "") -> str:
+    """A row for each rule, in the order given: own domains, untrained ones, the sets with a damaged agent.
+
+    Args:
+        seed: that scored them.
+        labels: the rules.
+        families: of the tuned baseline.
+        beside: a rule that each is held against on own domains, on the sets that both have; "" for none.
+    """
+    once = list(dict.fromkeys(labels))
+    owns = {label: ends(own_gaps(seed, label, families)) for label in once}
+    lefts = {label: ends(untrained_gaps(seed, label)) for label in once}
     rows = []
-    for label in dict.fromkeys(labels):
-        own, left = ends(own_gaps(seed, label, families)), ends(untrained_gaps(seed, label))
+    for label in once:
+        own, left = owns[label], lefts[label]
         single, damaged = ends(single_gaps(seed, label)), ends(damaged_gaps(seed, label))
         if own or left:
-            cells = [*(own.cells if own else ["", ""]), left.mean.signed if left else ""]
-            cells += [single.cells[1] if single else "", fallen(seed, label)]
+            less = ends(against(seed, label, beside)) if beside and label != beside else None
+            cells = [counted(own, list(owns.values())), own.cells[1] if own else ""]
+            cells += [less.mean.signed if less else ""] if beside else []
+            cells += [counted(left, list(lefts.values())), single.cells[1] if single else "", fallen(seed, label)]
             cells += [damaged.mean.signed if damaged else "", below(seed, label)]
             rows.append([label, *cells])
-    head = ["rule", "own: mean", "worst set", "untrained: mean", "worst domain", "fallen", "damaged: all domains"]
-    return markdown([*head, "below"], rows)
+    less_head = [f"less {beside}"] if beside else []
+    head = ["rule", "own: mean", "worst set", *less_head, "untrained: mean", "worst domain", "fallen"]
+    return markdown([*head, "damaged: all domains", "below"], rows)
 
 
 def core_table(seeds: Sequence[Seed], labels: Sequence[str], families: Sequence[str]) -> str:
@@ -164,7 +177,9 @@ def everywhere_table(seed: Seed, mine: str, labels: Iterable[str]) -> str:
 
 
 def methods_table(seed: Seed, more: Sequence[str], beside: str, families: Sequence[str], wide: Seed) -> str:
-    """Every method once, on the domains of the agents, best to worst, with what it does where no agent was trained.
+    """Every method once, on the domains of the agents, with what it does where no agent was trained.
+
+    Best to worst against one of them, on the sets that both have, as not every method was scored on the same.
 
     Args:
         seed: that scored them.
@@ -190,7 +205,7 @@ def methods_table(seed: Seed, more: Sequence[str], beside: str, families: Sequen
             for harm in (False, True):
                 part = ends({name: gap for name, gap in left.items() if (name in WITH_DAMAGED) == harm})
                 cells.append(part.mean.signed if part else "")
-            rows.append((-own.mean.mean, cells))
+            rows.append((-mine.mean.mean if mine else 0.0, cells))
     head = ["method", "default: mean", "worst set", "tuned: mean", f"less {beside}"]
     return markdown([*head, "untrained: healthy sets", "with a damaged agent"], [cells for _, cells in sorted(rows)])
 

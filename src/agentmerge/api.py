@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.engine import preflight
 from agentmerge.engine.merge import merge_all, probe_one
 from agentmerge.engine.passes import nothing, of_a_report
 from agentmerge.errors import RecipeError
+from agentmerge.files.paths import expanded
 from agentmerge.hub.push import push as push_folder
 from agentmerge.recipe import Recipe
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentmerge.engine.findings import CheckRecord
     from agentmerge.engine.passes import Questions
     from agentmerge.engine.runner import Runner
@@ -50,7 +52,7 @@ def merge(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
-    recipes = {Path(out): as_recipe(recipe)}
+    recipes = {expanded(out): as_recipe(recipe)}
     beside = _beside(full)
     return merge_all(recipes, overwrite=overwrite, again=again, beside=beside, runner=runner, watch=watch)[0]
 
@@ -104,7 +106,7 @@ def sweep_all(
         MergeError: whatever the user can mend.
     """
     recipes = swept(recipe, fields)
-    folders = {Path(out) / name: found for name, found in recipes.items()}
+    folders = {expanded(out) / name: found for name, found in recipes.items()}
     records = merge_all(folders, overwrite=overwrite, beside=_beside(full), runner=runner, watch=watch)
     return dict(zip(recipes, records, strict=True))
 
@@ -167,7 +169,7 @@ def check(
     Raises:
         RecipeError: the recipe itself is wrong.
     """
-    return preflight.check(as_recipe(recipe), None if out is None else Path(out), overwrite=overwrite)
+    return preflight.check(as_recipe(recipe), None if out is None else expanded(out), overwrite=overwrite)
 
 
 def push(folder: str | Path, repository: str, *, public: bool = False, bars: bool = False) -> PushRecord:
@@ -182,7 +184,7 @@ def push(folder: str | Path, repository: str, *, public: bool = False, bars: boo
     Raises:
         MergeError: whatever the user can mend; a folder that does not pass the check leaves the hub as it is.
     """
-    return push_folder(Path(folder), repository, public=public, bars=bars)
+    return push_folder(expanded(folder), repository, public=public, bars=bars)
 
 
 def _beside(full: bool) -> Questions:

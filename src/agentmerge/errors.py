@@ -122,8 +122,8 @@ class Note:
 
 
 def _called(text: str, names: Mapping[str, str]) -> str:
-    """A text with other names in the places of some."""
-    for old, new in names.items():
+    """A text with other names in the places of some; the longest first, as one may be part of another."""
+    for old, new in sorted(names.items(), key=lambda pair: -len(pair[0])):
         text = text.replace(old, new)
     return text
 
@@ -179,7 +179,12 @@ def calling(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except MergeError as error:
-        raise error.calling(names) from error
+        if not names:
+            raise
+        named = error.calling(names)
+        for note in getattr(error, "__notes__", ()):
+            named.add_note(note)
+        raise named from error
 
 
 class RecipeError(MergeError, ValueError):

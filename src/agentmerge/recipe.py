@@ -24,12 +24,13 @@ from pydantic import (
 from agentmerge.errors import RecipeError, Where, did_you_mean, problems_of, shown
 from agentmerge.files.core_yaml import parse_core_yaml
 from agentmerge.files.documents import parse_yaml
+from agentmerge.files.paths import expanded
 from agentmerge.frozen import Settings
 from agentmerge.methods.base import Context, MergeMethod
 from agentmerge.methods.registry import resolve_method
 from agentmerge.rule import Rule, check_rules
 from agentmerge.tensors import dtype_name
-from agentmerge.values import AgentName, PathText, Size, nested
+from agentmerge.values import AgentName, PathText, Size, nested, recipe_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -214,7 +215,8 @@ class Recipe(Settings):
         Raises:
             RecipeError: the file is not there, is no YAML, or its content is wrong.
         """
-        return cls.parse(read_recipe(Path(path)), str(path), Path(path))
+        path = expanded(path)
+        return cls.parse(read_recipe(path), str(path), path)
 
     def with_method(self, settings: dict[str, Any]) -> Recipe:
         """This recipe with some of its method's settings changed, as a rule changes them.
@@ -254,8 +256,8 @@ class Recipe(Settings):
 
 
 def read_recipe(path: Path) -> Any:
-    """The document of a recipe, in YAML 1.2; see `read_yaml`."""
-    return read_yaml(path, parse_core_yaml)
+    """The document of a recipe, in YAML 1.2, or that within a merge's record; see `read_yaml` and `recipe_in`."""
+    return recipe_in(read_yaml(path, parse_core_yaml), str(path))
 
 
 def read_yaml(path: Path, parse: Callable[[str], Any] = parse_yaml) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import Field, ValidationError
@@ -12,11 +11,13 @@ from pydantic import Field, ValidationError
 from agentmerge.analysis.rows import Findings  # noqa: TC001 - pydantic reads it at run time
 from agentmerge.errors import SurveyError, Where, shortened
 from agentmerge.files.documents import whole_number
+from agentmerge.files.paths import expanded
 from agentmerge.files.staging import replace_file
 from agentmerge.frozen import Frozen, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from agentmerge.survey.overlap import OverlapCounts
     from agentmerge.survey.rounding import RoundingCounts
@@ -205,7 +206,7 @@ class MergeRecord(Record):
         Raises:
             SurveyError: there is none, or it can't be read.
         """
-        return _load(cls, Path(folder) / RECORD, _no_merge)
+        return _load(cls, expanded(folder) / RECORD, _no_merge)
 
     def dump(self) -> bytes:
         """The file's content."""
@@ -245,19 +246,15 @@ class ProbeRecord(Record):
         Raises:
             SurveyError: it is not there, or can't be read.
         """
-        return _load(cls, Path(path), _no_survey)
+        return _load(cls, expanded(path), _no_survey)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per agent for a table, such as `pandas.DataFrame(record.rows())`."""
         return self.survey.rows()
 
     def save(self, path: Path | str) -> None:
-        """Write it as JSON; a survey that was there stays until the new one is whole.
-
-        Raises:
-            OutputError: it can't be written there.
-        """
-        replace_file(Path(path), (self.model_dump_json(indent=1) + "\n").encode())
+        """Write it as JSON; a survey that was there stays until the new one is whole. OutputError where it can't be."""
+        replace_file(expanded(path), (self.model_dump_json(indent=1) + "\n").encode())
 
 
 def _no_merge(path: Path) -> SurveyError:

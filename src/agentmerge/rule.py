@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, SerializerFunctionWrapH
 from agentmerge.errors import Problem, RecipeError, Where, did_you_mean
 from agentmerge.frozen import Settings
 from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.names import hinted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -107,4 +108,5 @@ def _shape(value: Any) -> Any:
 
 
 def _unknown_field(path: str, field: str, known: Iterable[str]) -> Problem:
-    return Problem(f"{path}: unknown field", todo=did_you_mean(field, known).strip(), where=Where(path=path))
+    hint = did_you_mean(field, known).strip()
+    return hinted(Problem(f"{path}: unknown field", todo=hint, where=Where(path=path)))

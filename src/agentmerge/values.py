@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ByteSize, Field
 
+from agentmerge.errors import RecipeError, Where
+from agentmerge.files.paths import expanded_text
+
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 
 
@@ -24,11 +27,28 @@ Size = Annotated[ByteSize, BeforeValidator(_whole_size)]
 
 
 def _path_text(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return expanded_text(text) if isinstance(text, str) else text
 
 
 PathText = Annotated[str, BeforeValidator(_path_text)]
-"""A path as text; from Python it may be a Path."""
+"""A path as text, its "~" expanded; from Python it may be a Path."""
+
+
+def recipe_in(data: Any, path: str) -> Any:
+    """What a file says as a recipe: what it holds, or the recipe within the record of a merge.
+
+    Raises:
+        RecipeError: it is another record of ours.
+    """
+    kind = data.get("format") if isinstance(data, dict) else None
+    if not (isinstance(kind, str) and kind.startswith("agentmerge.")):
+        return data
+    if kind.startswith("agentmerge.record/") and isinstance(data.get("recipe"), dict):
+        return data["recipe"]
+    todo = "Give it beside a recipe: --survey FILE." if kind.startswith("agentmerge.survey/") else ""
+    expected = "a recipe, or the merge_record.json of a merge, which holds one"
+    raise RecipeError(f"{path}: is a record ({kind})", expected=expected, todo=todo, where=Where(path=path))
 
 
 def format_flop(flop: float) -> str:

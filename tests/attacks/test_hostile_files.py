@@ -70,7 +70,7 @@ def read_or_refuse(path: Path, content: bytes) -> Header | None:
         (b"PK\x03\x04\x00\x00\x08\x08\x00\x00archive/data.pkl", "PyTorch (zip)"),
         (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "PyTorch (pickle)"),
         (b"GGUF\x03\x00\x00\x00\x23\x01\x00\x00", "GGUF"),
-        (b"<!DOCTYPE html><html>404</html>", "at most 100000000"),
+        (b"<!DOCTYPE html><html>404</html>", "an HTML or XML page, expected safetensors"),
         ((9).to_bytes(8, "little") + b"{}", "7 bytes of its header are missing"),
         ((100_000_001).to_bytes(8, "little") + b"{}", "expected at most 100000000"),
     ],

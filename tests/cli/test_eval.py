@@ -45,6 +45,33 @@ def test_a_model_behind_a_server_is_scored_and_the_same_command_resumes(run, ser
     assert run("eval", "served", *SMALL, "--score-only", "--out", str(out)).code == 0
 
 
+NOTHING = {"message": {"role": "assistant", "content": None, "reasoning_content": "it is 4"}, "finish_reason": "stop"}
+
+
+def test_a_server_that_puts_the_answer_elsewhere_is_told_by_eval_and_by_compare(run, tmp_path: Path):
+    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out"
+    prompts.write_text('{"prompt": "2+2?", "answer": "4"}\n{"prompt": "1+3?", "answer": "4"}\n')
+    with serving(lambda request: {"choices": [NOTHING], "usage": {"completion_tokens": 9}}) as served:
+        command = ["eval", "served", "--suites", "jsonl", "--set", f"jsonl.file={prompts}", "--out", str(out)]
+        first = run(*command, "--server", served.url)
+        again = run(*command, "--server", served.url)
+        assert len(served.asked) == 2
+    text = (
+        "jsonl: 2 of 2 answers are empty although 18 tokens were generated for them, and count as no answer. The "
+        "server sent what was generated as reasoning_content (2), which is not scored. If that is the answer, serve "
+        "the model without a reasoning parser"
+    )
+    for ran in (first, again, run(*command, "--score-only")):
+        assert ran.code == 0
+        assert f"warning: {text}" in ran.err
+        assert "2 empty ones" in " ".join(ran.out.split())
+    assert "warning" not in run(*command, "--score-only", "--quiet").err
+    compared = json.loads(run("eval", "compare", str(out), "--json").out)
+    assert compared["verdict"][0]["rule"] == "empty"
+    assert compared["verdict"][0]["units"] == ["jsonl.jsonl"]
+    assert compared["verdict"][0]["text"].startswith(f"out in {text}")
+
+
 def test_a_plan_says_what_it_costs_and_asks_nobody(run):
     ran = run("eval", "any", *SMALL, "--plan")
     assert ran.code == 0

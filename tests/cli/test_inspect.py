@@ -1,6 +1,7 @@
 """agentmerge inspect, as a user calls it."""
 
 import json
+import shutil
 
 import pytest
 
@@ -95,3 +96,23 @@ def test_a_patch_of_a_merge_tells_what_the_merge_did(run, sources, tmp_path):
     assert "Method ram_plus" in ran.out
     merged = MergeRecord.load(tmp_path / "out").model_dump(mode="json")
     assert json.loads(run("inspect", patch, "--json").out)["merge"] == merged
+
+
+def test_a_merge_is_shown_though_a_delta_lies_in_its_folder(run, sources, packed, tmp_path):
+    assert run("merge", *sources, "--out", str(tmp_path / "out")).code == 0
+    shutil.copy(packed / "code.safetensors", tmp_path / "out")
+    assert "Method ram_plus" in run("inspect", str(tmp_path / "out")).out
+
+
+def test_a_delta_that_keeps_a_foreign_record_is_shown(run, agents, tmp_path):
+    shutil.copytree(agents / "code", tmp_path / "code")
+    (tmp_path / "code" / "merge_record.json").write_text("{}")
+    agentmerge.pack(agents / "base", tmp_path / "code", tmp_path / "d.safetensors")
+    ran = run("inspect", str(tmp_path / "d.safetensors"))
+    assert (ran.code, "a packed delta of version" in ran.out) == (0, True)
+
+
+def test_a_name_that_no_file_can_have_is_told(run):
+    ran = run("inspect", "x" * 5000)
+    assert ran.code == 2
+    assert "Traceback" not in ran.err

@@ -307,3 +307,33 @@ def test_a_sweep_of_another_form_is_refused(run, sources, tmp_path, text):
     ran = run("merge", *sources, "--out", str(tmp_path / "all"), "--sweep", text)
     assert ran.code == 2
     assert "FIELD=V1,V2" in ran.err
+
+
+def test_a_merge_is_done_again_from_its_record(run, sources, tmp_path):
+    run("merge", *sources, "--out", str(tmp_path / "out"), "--method", "ties", "--set", "density=0.3")
+    ran = run("merge", str(tmp_path / "out" / "merge_record.json"), "--out", str(tmp_path / "again"))
+    assert ran.code == 0, ran.err
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "again")]
+    assert weights[0] == weights[1]
+    into = run("merge", str(tmp_path / "out" / "merge_record.json"), "--out", str(tmp_path / "out"), "--overwrite")
+    assert into.code == 2
+    assert "the recipe" in into.err
+
+
+def test_weights_are_given_by_agent_beside_options_and_files(run, sources, agents, tmp_path):
+    ran = run("merge", *sources, "--weight", "code=0.5", "--out", str(tmp_path / "out"), "--json")
+    given = json.loads(ran.out)["recipe"]["agents"]
+    assert (given["code"]["weight"], given["tool"]["weight"]) == (0.5, 1.0)
+    record = str(tmp_path / "out" / "merge_record.json")
+    again = run("merge", record, "--weight", "tool=0.25", "--out", str(tmp_path / "again"), "--json")
+    found = json.loads(again.out)["recipe"]["agents"]
+    assert (found["code"]["weight"], found["tool"]["weight"]) == (0.5, 0.25)
+    assert found["tool"]["source"] == f"{agents}/tool"
+    for word, said in (
+        ("cod=1", "no agent 'cod'. Did you mean 'code'?"),
+        ("code=x", "agents.code.weight"),
+        ("1", "NAME=NUMBER"),
+    ):
+        refused = run("merge", *sources, "--weight", word, "--out", str(tmp_path / "no"))
+        assert refused.code == 2
+        assert said in refused.err

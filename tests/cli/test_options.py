@@ -143,7 +143,8 @@ def test_a_parameter_of_the_command_keeps_its_name_and_default():
     def command(recipe: Recipe, out: Annotated[str, typer.Option()], twice: bool = False) -> None:
         """Do it."""
 
-    assert list(command.__annotations__) == ["out", "recipe", "base", "agent", "method", "set_", "seed", "twice"]
+    named = ("base", "agent", "weight", "method", "set_")
+    assert list(command.__annotations__) == ["out", "recipe", *named, "seed", "twice"]
     assert command.__doc__ == "Do it."
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 import agentmerge
+from agentmerge.testing import assert_same_tensors, read_checkpoint, write_checkpoint
 from tests.deltas.test_pack import sums
 from tests.sources.adapters import lora, matrices, put_adapter
 
@@ -114,6 +115,72 @@ def test_a_run_that_was_killed_between_patch_and_inverse_goes_on(
     assert (ran.code, "exists already" in ran.err) == (2, True)
 
 
+def test_between_patch_and_inverse_another_recipe_is_refused_before_anything_is_merged(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--undo", str(tmp_path / "u")]
+    real = agentmerge.pack
+
+    def killed_at_the_second(base: object, agent: object, file: Path, **options: Any) -> object:
+        return interrupted() if file == tmp_path / "u" else real(str(base), str(agent), file, **options)
+
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", killed_at_the_second)
+        run(*words)
+    before = sums(tmp_path / ".p.merged")
+    ran = run(*words, "--method", "linear")
+    assert (ran.code, "exists already" in ran.err) == (2, True)
+    assert sums(tmp_path / ".p.merged") == before
+
+
+@pytest.mark.parametrize("damage", ["numbers", "shard", "card"])
+def test_a_merge_that_was_changed_since_is_not_taken_for_the_finished_one(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p")]
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", interrupted)
+        run(*words)
+    merged = tmp_path / ".p.merged"
+    before = sums(merged)
+    if damage == "card":
+        (merged / "config.json").write_text("{}")
+    elif damage == "shard":
+        (merged / "model.safetensors").unlink()
+    else:
+        with (merged / "model.safetensors").open("r+b") as file:
+            file.seek(-100, 2)
+            file.write(bytes(100))
+    assert run(*words).code == 0
+    assert run("apply", "--base", sources[1], "--delta", str(tmp_path / "p"), "--out", str(tmp_path / "a")).code == 0
+    after = sums(tmp_path / "a")
+    assert after.pop("merge_record.json") != before.pop("merge_record.json")  # it was made anew
+    assert after == before
+
+
+def test_a_dry_run_takes_what_the_command_takes(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--out", str(tmp_path / "out")]
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", interrupted)
+        run(*words)
+    assert run(*words, "--dry-run").code == 0
+    assert run(*words, "--method", "ram", "--dry-run").code == 2
+
+
+def test_with_overwrite_a_merge_in_the_hidden_folder_goes_on_too(
+    sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--overwrite"]
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", interrupted)
+        run(*words)
+    with monkeypatch.context() as counting:
+        counting.setattr("agentmerge.engine.merge._Merging.run", interrupted)
+        assert run(*words).code == 0
+
+
 def test_a_patch_that_is_somebody_elses_is_not_packed_again(
     sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +269,25 @@ def test_an_adapter_is_packed_exact_and_has_no_inverse_then(
     assert (ran.code, "--undo: found --materialize exact" in ran.err) == (2, True)
     ran = run(*words, str(tmp_path / "lora"))
     assert ran.code == 0, ran.err
-    assert f"kept whole, as the base has none like them: {q}.weight" in ran.out
+    assert f"kept whole, as the base has them in another dtype or shape: {q}.weight" in ran.out
     ran = run(*words, f"{agents}/code", "--overwrite")
     assert "materialize says nothing of it" in ran.err
+
+
+def test_of_an_agent_in_another_dtype_the_dtype_is_named_and_the_merge_that_packs_it(
+    agents: Path, tmp_path: Path, run: Callable[..., Ran]
+) -> None:
+    base, wide, delta = agents / "base", tmp_path / "wide", tmp_path / "d.safetensors"
+    stored = read_checkpoint(agents / "code")
+    write_checkpoint(wide, {name: array.astype("float32") for name, array in stored.items()})
+    packed = run("pack", "--base", str(base), "--agent", str(wide), "--out", str(delta))
+    assert packed.code == 0
+    assert "as the base has them in another dtype or shape" in packed.out
+    assert "lacks" not in packed.out
+    assert " differ" not in packed.out.splitlines()[0]
+    assert "are F32, where the base has BF16: kept whole, not compared" in packed.err
+    command = packed.err.partition("agentmerge merge ")[2].replace("\n", " ").split()
+    delta.unlink()
+    assert run("merge", *command).code == 0
+    assert run("apply", "--base", str(base), "--delta", str(delta), "--out", str(tmp_path / "a")).code == 0
+    assert_same_tensors(read_checkpoint(tmp_path / "a"), stored)

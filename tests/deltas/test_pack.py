@@ -11,6 +11,7 @@ import pytest
 
 from agentmerge import apply, merge, pack
 from agentmerge.deltas import pack as packing
+from agentmerge.errors import RecipeError
 from agentmerge.files.header import header_of
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import CHUNK, entries_of, smallest
@@ -158,7 +159,11 @@ def test_tensors_that_only_one_side_has_are_kept_or_named(tmp_path: Path) -> Non
     write_checkpoint(tmp_path / "agent", agent)
     record = pack(tmp_path / "base", tmp_path / "agent", tmp_path / "d.safetensors")
     assert record.without_base == ["new", "wide"]
-    assert record.lacking == ["gone", "wide"]
+    assert record.unlike == ["wide"]
+    assert record.lacking == ["gone"]
+    assert (record.elements, record.changed, record.uncompared) == (314, 314, 14)
+    [warning] = record.warnings
+    assert "1 tensors are BF16, where the base has F32" in warning
     with over(tmp_path / "base", tmp_path / "d.safetensors") as source:
         assert_source_contract(source)
         assert_same_tensors(whole(source), agent)
@@ -271,3 +276,8 @@ def test_groups_and_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("agentmerge.deltas.blocks.SIZE", 1)
     pack(tmp_path / "base", tmp_path / "agent", tmp_path / "many.safetensors")
     assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "many.safetensors").read_bytes()
+
+
+def test_another_materialize_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="materialize: 'nonsense', expected 'base_dtype' or 'exact'"):
+        pack("base", "agent", tmp_path / "d", materialize="nonsense")  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from agentmerge.eval.request import Message, Request, Response, Sampling
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Answer = Response | tuple[int, str]
-"""An answer, or an HTTP status and its text."""
+Answer = Response | tuple[int, str] | tuple[int, str, dict[str, str]] | bytes | dict[str, Any]
+"""An answer; an HTTP status, its text and headers; or all that is sent, as bytes or JSON."""
 
 
 @dataclass
@@ -76,16 +76,19 @@ def serving(answer: Callable[[Request], Answer], **facts: Any) -> Iterator[Serve
             found = served.take(body, chat)
             if isinstance(found, Response):
                 self._send(200, completion(found, chat))
+            elif isinstance(found, bytes | dict):
+                self._send(200, found)
             else:
-                self._send(found[0], {"error": {"message": found[1]}})
+                status, text, *headers = found
+                self._send(status, {"error": {"message": text}}, *headers)
 
-        def _send(self, status: int, content: dict[str, Any]) -> None:
-            data = json.dumps(content).encode()
+        def _send(self, status: int, content: bytes | dict[str, Any], headers: dict[str, str] | None = None) -> None:
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
             try:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
-                if status == 429:
-                    self.send_header("Retry-After", "0")
+                for name, value in ({"Retry-After": "0"} if status == 429 and not headers else headers or {}).items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)
             except OSError:  # whoever asked is gone

@@ -155,6 +155,22 @@ def test_what_did_not_fit_is_asked_again_but_by_scoring_alone(tmp_path: Path):
     assert evaluate("m", [Job(suite())], None, tmp_path).suites["counting"].cut_off == 0
 
 
+def test_answers_without_text_are_counted_also_where_they_are_stored(tmp_path: Path):
+    class Silent(Model):
+        def generate(self, requests, done):
+            for request in requests:
+                if request.prompt.startswith("last"):
+                    done(request, Response("", request.sample == 0, 1, 4, aside="reasoning" if request.sample else ""))
+                else:
+                    super().generate([request], done)
+
+    expected = {"answers": 8, "cut_off": 4, "tokens": 32, "aside": {"reasoning": 4}}
+    for model in (Silent(), None):
+        facts = evaluate("m", [Job(suite())], model, tmp_path).suites["counting"]
+        assert (facts.requests, facts.empty.model_dump()) == (11, expected)
+    assert load_results(tmp_path).record.suites["counting"].empty.answers == 8
+
+
 def test_another_models_answers_are_not_gone_on_with(tmp_path: Path):
     evaluate("m", [Job(suite())], Model(), tmp_path)
     with pytest.raises(OutputError, match="name was 'm', is 'other'"):

@@ -169,11 +169,12 @@ def test_weights_that_are_not_here_are_never_read_as_zeros(hub: HubServer, tmp_p
         assert source.weights.extents(block).parts == ()
 
 
+@pytest.mark.parametrize("again", [False, True])
 def test_an_output_that_is_taken_is_told_before_anything_large_is_fetched(
-    hub: HubServer, on_hub: Sources, tmp_path: Path
+    hub: HubServer, on_hub: Sources, tmp_path: Path, *, again: bool
 ) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match=r"notes\.txt"):
-        agentmerge.merge(recipe(x="org/code"), tmp_path / "out")
+        agentmerge.merge(recipe(x="org/code"), tmp_path / "out", again=again)
     assert "" not in hub.fetched("model.safetensors")

@@ -160,9 +160,29 @@ def test_a_model_in_other_spellings(convert: Convert, base: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["{model: b, lora: c}", "{model: {path: b}, lora: {path: c}}", "b+c"])
-def test_an_adapter_is_refused_in_every_spelling(convert: Convert, model: str) -> None:
+def test_an_adapter_as_base_is_refused_in_every_spelling(convert: Convert, model: str) -> None:
     with pytest.raises(RecipeError, match=r"base_model: found .*LoRA adapter"):
         convert(f"merge_method: ram\nmodels: [{{model: x}}]\nbase_model: {model}")
+
+
+@pytest.mark.parametrize("model", ["{model: b, lora: c/x}", "{model: {path: b}, lora: {path: c/x}}", "b+c/x"])
+def test_an_adapter_over_the_base_is_an_agent(convert: Convert, model: str) -> None:
+    for head in ("merge_method: ram\nbase_model: b\nmodels:\n", "merge_method: linear\nmodels:\n- {model: b}\n"):
+        found = convert(
+            f"{head}- {{model: y}}\n- {{model: {model}}}\ntokenizer_source: {model}\nparameters: {{weight: 1}}"
+        )
+        assert (found.data["base"], found.data["inputs"]["tokenizer_from"]) == ("b", "x")
+        source = found.data["agents"]["x"]
+        assert (source if isinstance(source, str) else source["source"]) == "c/x"
+        assert len([note for note in found.warnings if "b+c/x: the adapter is an agent by itself" in note]) == 1
+
+
+def test_an_adapter_over_another_model_is_refused_with_that_model(convert: Convert) -> None:
+    with pytest.raises(RecipeError, match=r"y\+c: found|found y\+c.* y is not the base \(b\)") as caught:
+        convert("{merge_method: ram, base_model: b, models: [{model: x}, {model: y+c}]}")
+    assert "merge_and_unload" in str(caught.value)
+    with pytest.raises(RecipeError, match="a path or a hub id"):
+        convert("{merge_method: ram, base_model: b, models: [{model: x}, {model: b+c+d}]}")
 
 
 def test_one_module_is_the_same_as_none(convert: Convert) -> None:

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
+import yaml
 
 from agentmerge import Recipe, merge, methods, probe, register
 from agentmerge.errors import RecipeError
 from agentmerge.methods import registry
 from agentmerge.methods.base import MergeMethod, Work
+from agentmerge.methods.names import OTHERS
 from agentmerge.methods.ram import Ram
 from agentmerge.methods.registry import known_methods, resolve_method
 from agentmerge.survey.statistic import Survey
 from agentmerge.tensors import as_float32
 from agentmerge.testing import Sources, assert_contract, assert_same_bits, random_stack, read_checkpoint, survey_of
+from agentmerge.values import nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,6 +147,11 @@ def test_a_preset_fills_in_only_what_is_not_said() -> None:
     [
         ("ram_pls", "method.name: no method 'ram_pls'. Did you mean 'ram_plus'?"),
         ("zzz", "method.name: no method 'zzz'. Known: "),
+        ("dare_ties", "no method 'dare_ties'. Here it is {name: dare, density: 0.5, then: {"),
+        ("Dare-Linear", "Here it is {name: dare, density: 0.5, then: {name: task_arithmetic, scale: 1.0}};"),
+        ({"name": "dare", "then": "nuslerp"}, "method.then.name: no method 'nuslerp'. Here it is slerp, "),
+        ({"name": "ties", "weight": 0.5}, "method.weight: unknown field. An agent's weight stands at the agent: ag"),
+        ({"name": "dare", "then": {"name": "ties", "weights": 1}}, "method.then.weights: unknown field. An agent's "),
         ({"rescale": 1}, "method.name: expected the name of a method, found None."),
         ({"name": 3}, "method.name: expected the name of a method, found 3."),
         (None, "method: expected a name or a mapping with a name, found None."),
@@ -393,3 +401,14 @@ def test_the_contract_catches_a_method_that_breaks_it(how: str) -> None:
 
 def test_the_record_of_a_method_without_scales_has_none(tiny: Sources) -> None:
     assert {agent.scale for agent in probe(tiny.recipe(Halfway())).survey.agents.values()} == {None}
+
+
+@pytest.mark.parametrize("name", [name for name, here in OTHERS.items() if not here.startswith("no ")])
+def test_what_mergekits_name_is_here_can_be_merged_with(name: str) -> None:
+    here, _, words = OTHERS[name].partition("; on a command line ")
+    method = resolve_method(yaml.safe_load(here) if here.startswith("{") else here.partition(",")[0])
+    if words:
+        given = dict(word.split("=") for word in words.split() if "=" in word)
+        plain = {field: value for field, value in given.items() if "." not in field}
+        inner = nested({field: value for field, value in given.items() if "." in field})
+        assert resolve_method({"name": words.split()[1], **plain}).varied(inner) == method

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -381,20 +380,14 @@ def test_a_shard_must_hold_what_the_index_says(tmp_path: Path, listed: dict[str,
         refused(tmp_path)
 
 
-def test_what_the_index_does_not_list_is_ignored_with_a_warning(tmp_path: Path) -> None:
+def test_an_index_must_list_what_its_shards_hold(tmp_path: Path) -> None:
     write_index(sharded(tmp_path), {"embed": ONE, "head": TWO})
-    with open_source(tmp_path) as source:
-        assert list(source.specs) == ["embed", "head"]
-        assert len(source.notes) == 1
-        assert re.search(f"{TWO}: not in the index, ignored: norm$", str(source.notes[0]))
-
-
-def test_of_a_tensor_in_two_shards_the_index_takes_one(tmp_path: Path) -> None:
-    save(sharded(tmp_path) / ONE, embed=EMBED, head=-HEAD)
-    with open_source(tmp_path) as source:
-        assert whole(source, "head").tobytes() == HEAD.tobytes()
-        assert len(source.notes) == 1
-        assert re.search(f"{ONE}: the index takes them from another.*: head$", str(source.notes[0]))
+    with refusal(f"{INDEX}: tensor 'norm' is in {TWO} and not in the index; expected every tensor", "Repair the index"):
+        refused(tmp_path)
+    write_index(tmp_path, {"embed": ONE, "head": TWO})
+    save(tmp_path / TWO, norm=NORM, head=HEAD, more=NORM)
+    with refusal(f"{INDEX}: 2 tensors are in {TWO} and not in the index: ", "more", "norm"):
+        refused(tmp_path)
 
 
 def test_stray_files_are_ignored_with_a_warning(tmp_path: Path) -> None:

@@ -140,3 +140,28 @@ def test_an_id_is_found_in_the_folder_that_it_is_downloaded_to(
 )
 def test_what_is_an_id_on_the_hub(text: str, expected: HubId | None) -> None:
     assert hub_id(text) == expected
+
+
+BESIDE = {
+    "adapter_config.json": (b'{"base_model_name_or_path": "x", "r": 8}', "a JSON file"),
+    "model.safetensors.index.json": (b'\n{"weight_map": {}, "metadata": {}}', "a JSON file"),
+    "README.md": ("# Übermodell, a card of some length\n".encode(), "a text file"),
+    "tokenizer.model": (b"\x0a\x0e\x0a\x05<unk>\x15\x00\x00\x00\x00\x18\x02 and more", "a .model file"),
+    "weights.gguf": (b"GGUF\x03\x00\x00\x00\x01\x00\x00\x00", "a GGUF file"),
+    "weights.zip": (b"PK\x03\x04\x00\x00\x08\x08\x00\x00weights", "a zip file"),
+    "wrong.bin": (b"\x40\0\0\0\0\0\0\0" + b'{"a":{"dtype":"F32"', "a safetensors file"),
+    "gguf.pt": (b"GGUF\x03\x00\x00\x00\x01\x00\x00\x00", "a GGUF file"),
+    "page.safetensors": (b"<!DOCTYPE html><html>not found</html>", "an HTML or XML page"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_file_that_holds_no_weights_is_told_as_what_it_is(tmp_path: Path, name: str) -> None:
+    content, kind = BESIDE[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError) as caught, opened(Role("code"), str(tmp_path / name)):
+        pass
+    assert f"{name}: {kind}" in str(caught.value)
+    assert "damaged" not in str(caught.value)
+    if name in ("adapter_config.json", "model.safetensors.index.json", "README.md", "tokenizer.model"):
+        assert f"Give the folder that the weights lie in, for example {tmp_path}," in str(caught.value)

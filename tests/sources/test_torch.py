@@ -166,7 +166,7 @@ def test_other_files_are_refused_as_what_they_are(tmp_path: Path) -> None:
         b"\x80\x04}.": "a bare pickle",
         b"": "an empty file",
         b"version https://git-lfs.github.com/spec/v1\n": "Git LFS pointer",
-        b"hello": "no zip archive",
+        b"hello": "a text file",
         b"PK\x03\x04hello": "a broken zip archive",
         archive(b"\x80\x02}q", {}): "its pickle is refused: broken",
     }.items():

@@ -10,6 +10,7 @@ import sys
 from math import inf
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agentmerge.methods.ties import ElectedSigns
@@ -81,3 +82,7 @@ def test_it_travels_to_a_process_that_hashes_texts_in_another_way() -> None:
         [sys.executable, "-c", program], input=pickle.dumps(question), capture_output=True, env=environment, check=True
     )
     assert done.stdout.decode().strip() == question.key
+
+
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    assert ByTensor({"a": (np.float64(1.5), np.float32(0.25))}) == ByTensor({"a": (1.5, 0.25)})

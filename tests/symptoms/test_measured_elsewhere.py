@@ -188,7 +188,10 @@ def test_foreign_ones_say_nothing_and_are_taken(sources: Sources, tmp_path: Path
     assert not [finding for finding in check(Recipe.parse(swapped)).findings if "measured" in finding.found]
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"a": 1}', '{"a": ["BF16", "x", "0"]}', '{"a": ["BF16"]}'])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[1]", '{"a": 1}', '{"a": ["BF16", "x", "0"]}', '{"a": ["BF16"]}', '{"a": ["BF16", [Infinity], "0"]}'],
+)
 def test_samples_that_cannot_be_read_are_told(text: str, sources: Sources, tmp_path: Path) -> None:
     of = each(sources, tmp_path)
     save(of["code"], read_checkpoint(of["code"]), metadata={MEASURED_ON: text})

@@ -95,7 +95,7 @@ def _samples(lying: Source) -> Mapping[str, Sample]:
     text = lying.metadata.get(MEASURED_ON, "{}")
     try:
         return {name: _sample(*fields) for name, fields in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise SourceError(
             f"{lying.text}: the metadata's '{MEASURED_ON}' is {text[:80]!r}",
             expected="a JSON object of tensors, each as [dtype, shape, digest]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from typer.main import get_command
 
 from agentmerge._version import __version__
 from agentmerge.cli import COMMANDS
+from agentmerge.files.paths import expanded_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +23,12 @@ def function_of(command: str) -> Callable[..., None]:
     name = command.replace(" ", "_").replace("-", "_")
     function: Callable[..., None] = getattr(import_module(f"agentmerge.cli.{name}"), name)
     return function
+
+
+def at_home(word: str) -> str:
+    """A word with its "~" expanded where no shell does it: in quotes, and behind `--out=` or `NAME=`."""
+    found = re.fullmatch(r"((?:--[\w-]+=)?(?:[\w.+-]+=)?)(~(?:/.*)?)", word, re.DOTALL)
+    return found[1] + expanded_text(found[2]) if found else word
 
 
 class Commands(TyperGroup):
@@ -44,6 +52,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """A command of two words is one; `eval MODEL` is the command of one word."""
+        args = [at_home(word) for word in args]
         words = " ".join(args[:2])
         return super().resolve_command(ctx, [words, *args[2:]] if words in COMMANDS else args)
 

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from agentmerge.cli.console import resumable, say
+from agentmerge.cli.console import resumable, say, tell_warnings
 from agentmerge.cli.eval_progress import Shown
 from agentmerge.cli.eval_tables import plan_parts, record_parts
 from agentmerge.cli.options import Json, Quiet, takes_settings
 from agentmerge.cli.process import printing
 from agentmerge.errors import EvalError
+from agentmerge.eval.empty import said_of
 from agentmerge.eval.options import Options, make_generator, make_jobs
 from agentmerge.eval.plan import plan_all
 from agentmerge.eval.run import evaluate
@@ -46,9 +47,12 @@ def eval(  # noqa: A001 - the command's name
         return
     if out is None:
         raise EvalError("eval: no --out is given", todo="Give the folder that answers, scores and the record go to.")
-    generator = None if options.score_only else make_generator(model, options)
-    with resumable(), Shown(quiet) as shown:
+    shown = Shown(quiet)
+    generator = None if options.score_only else make_generator(model, options, shown.waiting)
+    with resumable(), shown:
         record = evaluate(model, jobs, generator, out, listener=shown)
     with printing(f"The evaluation is complete in {out}"):
         names = [job.suite.name for job in jobs]
+        told = [(name, said_of(record.suites[name].empty, record.suites[name].requests)) for name in names]
+        tell_warnings([f"{name}: {text}" for name, text in told if text], quiet)
         say(record if json else record_parts(record, names, out), as_json=json, quiet=quiet)

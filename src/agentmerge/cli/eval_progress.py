@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,11 @@ from agentmerge.cli.console import EVERY
 
 if TYPE_CHECKING:
     from agentmerge.eval.request import Response
+
+AFRESH = 5.0
+"""Seconds by which a wait must outlast those that were told to be told itself."""
+FIRST = 8
+"""Answers of a turn that tell at once where all of them are empty."""
 
 
 class Shown:
@@ -30,14 +36,15 @@ class Shown:
         self._bar = None if quiet or plain else Progress(*columns, console=console, transient=True)
         self._lines = plain and not quiet
         self._task: Any = None
-        self._open = self._done = self._tokens = 0
+        self._open = self._done = self._tokens = self._empty = 0
         self._head = ""
         self._begun = self._told = monotonic()
+        self._quiet, self._until = quiet, -math.inf
 
     def asking(self, suite: str, turn: int, stored: int, open_: int) -> None:
         """A turn begins."""
         self._head = suite if turn == 1 else f"{suite}, turn {turn}"
-        self._open, self._done, self._tokens = open_, 0, 0
+        self._open, self._done, self._tokens, self._empty = open_, 0, 0, 0
         self._begun = self._told = monotonic()
         if self._bar is not None:
             if self._task is not None:
@@ -51,11 +58,22 @@ class Shown:
         """One more is answered."""
         self._done += 1
         self._tokens += response.tokens or 0
+        self._empty += response.empty
+        if self._done == self._empty == FIRST and not self._quiet:
+            aside = f"; the server sends what is generated as {response.aside}" if response.aside else ""
+            self._say(f"the first {FIRST} answers are all empty{aside}")
         if self._bar is not None:
             self._bar.update(self._task, advance=1, pace=self.pace())
         if self._lines and monotonic() - self._told >= EVERY:
             self._told = monotonic()
             self._say(f"{self._done:,} of {self._open:,} requests, {self.pace()}")
+
+    def waiting(self, text: str, seconds: float) -> None:
+        """A request waits for its next try; of many that wait together the first is told."""
+        until = monotonic() + seconds
+        if not self._quiet and until >= self._until + AFRESH:
+            self._until = until
+            self._say(text)
 
     def scoring(self, suite: str, items: int) -> None:
         """All are answered."""
@@ -70,7 +88,10 @@ class Shown:
         return f"{self._done / seconds:.1f} requests/s, {self._tokens / seconds:,.0f} tokens/s, {duration(left)} left"
 
     def _say(self, text: str) -> None:
-        typer.echo(f"{self._head}: {text}", err=True)
+        if self._bar is not None:  # above the bar, which is drawn again below
+            self._bar.console.print(f"{self._head}: {text}", markup=False, highlight=False)
+        else:
+            typer.echo(f"{self._head}: {text}", err=True)
 
     def __enter__(self) -> Self:
         if self._bar is not None:

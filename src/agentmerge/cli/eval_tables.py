@@ -69,6 +69,7 @@ def suite_text(name: str, facts: SuiteFacts) -> str:
         f"{facts.requests:,} requests",
         f"{tokens:,} new tokens" if tokens is not None else "",
         f"{facts.cut_off:,} answers cut off at max_tokens" if facts.cut_off else "",
+        f"{facts.empty.answers:,} empty ones" if facts.empty.answers else "",
         f"{duration(facts.seconds)} of answering",
     ]
     data = "; ".join(f"{file.name}, {file.items:,} items, sha256 {file.sha256[:12]}" for file in facts.data[:3])

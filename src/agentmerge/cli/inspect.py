@@ -13,7 +13,8 @@ from agentmerge.cli.pack import held_lines, size_of
 from agentmerge.cli.table import Column, Table
 from agentmerge.cli.tables import percent, record_tables
 from agentmerge.deltas.look import is_delta, look
-from agentmerge.record import MergeRecord
+from agentmerge.files.os_errors import source_errors
+from agentmerge.record import RECORD, MergeRecord
 from agentmerge.sources.hub import hub_model
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def inspect(
     Of a merge it shows sources, overlap, scales, what rounding took away and, after --report, retention; of a delta its
     base, and how much of which tensors it changes. The delta's base is not needed.
     """
-    if base is not None or is_delta(place) or hub_model(place):
+    with source_errors(place):
+        merged = base is None and (Path(place) / RECORD).is_file()
+    if not merged and (base is not None or is_delta(place) or hub_model(place)):
         delta = look(place, base)
         say(delta if json else delta_tables(delta), as_json=json)
         return
@@ -69,7 +72,8 @@ def delta_tables(record: DeltaRecord) -> list[Any]:
 
 def _lines(record: DeltaRecord) -> Iterator[str]:
     at = f" (commit {record.commit[:12]})" if record.commit else ""
-    yield f"{record.delta}{at}, a packed delta of version {record.version}: {size_of(record)} ({record.density:.2%})."
+    share = "" if record.uncompared else f" ({record.density:.2%})"
+    yield f"{record.delta}{at}, a packed delta of version {record.version}: {size_of(record)}{share}."
     yield from held_lines(record)
     if not record.same_files:
         yield "  it keeps no weight files of the agent: apply writes safetensors of its tensors"

@@ -67,7 +67,7 @@ def merge(
     if report and not patches.stays:
         raise RecipeError("--report: there is no --out, so that no folder stays for it", todo="Give --out DIR, too.")
     if dry_run:
-        _say_plans(recipe, fields, out, overwrite=patches.replaces, json=json, quiet=quiet)
+        _say_plans(recipe, fields, patches, json=json, quiet=quiet)
         return
     before = _written(out)
     with resumable(), Bar(quiet) as bar:
@@ -87,7 +87,7 @@ def merge(
         elif packed and json:
             say({"merge": records[""], **packed}, as_json=True, quiet=quiet)
         else:
-            done = before is not None and before == _written(out)
+            done = patches.stays and before is not None and before == _written(out)
             text = ALREADY.format(out) if done else merge_summary(records[""], patches.place)
             say(records[""] if json else text, as_json=json, quiet=quiet)
             for line in patches.summary(packed):
@@ -136,27 +136,26 @@ def _push(out: Path, repository: str, *, public: bool, quiet: bool) -> None:
     say(push_summary(record), quiet=quiet)
 
 
-def _say_plans(
-    recipe: Recipe, fields: dict[str, list[str]], out: Path, *, overwrite: bool, json: bool, quiet: bool
-) -> None:
+def _say_plans(recipe: Recipe, fields: dict[str, list[str]], patches: Patches, *, json: bool, quiet: bool) -> None:
     """What would be done."""
     from agentmerge.engine.decisions import varied  # not for `merge --help`
     from agentmerge.engine.merge import finished
     from agentmerge.engine.preflight import planned_from_afar
     from agentmerge.engine.reads import check_output
 
-    recipes = swept(recipe, fields)
+    recipes, out = swept(recipe, fields), patches.folder
     first, *others = recipes.values()
+    again = patches.again or bool(others)
     with planned_from_afar(first) as plan:
         plans = dict(zip(recipes, [plan, *(varied(plan, other) for other in others)], strict=True))
-        done = [] if overwrite else [out / name for name, one in plans.items() if finished(out / name, one)]
+        done = [out / name for name, one in plans.items() if again and finished(out / name, one)]
         for name, one in plans.items():
             if out / name not in done:
-                check_output(one, out / name, overwrite=overwrite)
+                check_output(one, out / name, overwrite=patches.replaces)
         if fields:
             say(sweep_plan_facts(plans, out) if json else sweep_plan_summary(plans, out), as_json=json, quiet=quiet)
         else:
             say(plan_facts(plan, out) if json else plan_summary(plan, out), as_json=json, quiet=quiet)
         tell_warnings(dict.fromkeys(note for one in plans.values() for note in one.notes), quiet)
-        for folder in () if json else done:
+        for folder in done if patches.stays and not (json or fields) else ():
             say(ALREADY.format(folder), quiet=quiet)

@@ -37,6 +37,10 @@ SHORTHANDS: dict[str, Any] = {
         list[str] | None,
         typer.Option("--agent", metavar="NAME=SOURCE", help="An agent; repeat.", show_default=False),
     ],
+    "weight": Annotated[
+        list[str] | None,
+        typer.Option("--weight", metavar="NAME=NUMBER", help="The weight of an agent; repeat.", show_default=False),
+    ],
     "method": Annotated[
         str | None,
         typer.Option("--method", metavar="NAME", help="See `agentmerge methods`.", show_default=METHOD),
@@ -60,11 +64,12 @@ def takes_recipe(*sections: str, without: Sequence[str] = ()) -> Callable[[Comma
     wanted = [field for field in recipe_fields() if {field.path, field.section} & {"base", *sections}]
     fields = {field.name: field for field in wanted if field.path not in without}
     made = {**SHORTHANDS, **{name: _text_option(field) for name, field in fields.items()}}
-    order = dict.fromkeys(("recipe", "base", "agent", "method", "set_", *fields))
+    order = dict.fromkeys(("recipe", "base", "agent", "weight", "method", "set_", *fields))
 
     def recipe_of(given: dict[str, Any]) -> Recipe:
         values = {field.path: None if given[name] is False else given[name] for name, field in fields.items()}
-        return build_recipe(given["recipe"], values, given["agent"], given["method"], given["set_"])
+        words = (given["agent"], given["method"], given["set_"], given["weight"])
+        return build_recipe(given["recipe"], values, *words)
 
     return in_place_of_the_first([_parameter(name, made[name]) for name in order], recipe_of)
 

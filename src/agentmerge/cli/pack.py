@@ -75,15 +75,21 @@ def summary(record: PackRecord, out: Path) -> Iterator[str]:
 def size_of(record: Held) -> str:
     """How large a packed delta is, and how much it changes."""
     share = f"{record.nbytes / max(record.full, 1):.1%} of {format_size(record.full)}"
-    return f"{format_size(record.nbytes)}, {share}; {record.changed:,} of {record.elements:,} elements differ"
+    compared = record.elements - record.uncompared
+    differ = f"{record.changed - record.uncompared:,} of {compared:,} elements differ" if compared else ""
+    whole = f"{record.uncompared:,} are kept without a comparison" if record.uncompared else ""
+    return f"{format_size(record.nbytes)}, {share}; {', '.join(filter(None, (differ, whole))) or 'no elements'}"
 
 
 def held_lines(record: Held) -> Iterator[str]:
     """What a packed delta holds."""
     forms = {form: found for form, found in record.forms.items() if found.tensors}
     yield f"  tensors: {', '.join(f'{one.tensors} {form} ({format_size(one.nbytes)})' for form, one in forms.items())}"
-    if record.without_base:
-        yield f"  kept whole, as the base has none like them: {shortened(record.without_base)}"
+    new = [name for name in record.without_base if name not in record.unlike]
+    if new:
+        yield f"  kept whole, as the base lacks them: {shortened(new)}"
+    if record.unlike:
+        yield f"  kept whole, as the base has them in another dtype or shape: {shortened(record.unlike)}"
     if record.lacking:
         yield f"  the agent lacks: {shortened(record.lacking)}"
     if record.files:

@@ -84,6 +84,9 @@ class Patches:
     patch: Path | None
     undo: Path | None
     overwrite: bool
+    left: bool
+    """Whether an earlier run of the same recipe packed the patch of the merge in the folder, and was killed before its
+    end."""
 
     @classmethod
     def of(cls, recipe: Recipe, goal: Goal, *, several: bool) -> Self:
@@ -110,7 +113,8 @@ class Patches:
         hidden = None if patch is None else patch.with_name(f".{patch.name}.merged")
         folder = out or hidden
         assert folder is not None
-        found = cls(folder, out is not None, patch, undo, overwrite)
+        left = not (out and (undo is None or undo.exists())) and _packed_before(recipe, folder, patch)
+        found = cls(folder, out is not None, patch, undo, overwrite, left)
         if files:
             with output_errors(folder):
                 _check_folder(folder, hidden)
@@ -130,24 +134,17 @@ class Patches:
                 read.refuse(path, path.parent.resolve() / path.name)
 
     @property
-    def left(self) -> bool:
-        """Whether the patch is there, packed of the merge in the folder by a run that was killed before its end."""
-        done = self.stays and (self.undo is None or self.undo.exists())
-        if done or self.patch is None or not (self.folder / RECORD).is_file() or not is_delta(str(self.patch)):
-            return False
-        with suppress(MergeError):  # it is somebody's
-            return look(str(self.patch)).merge == MergeRecord.load(self.folder)
-        return False
-
-    @property
     def replaces(self) -> bool:
         """Whether what is in the folder may be replaced: a merge in one of ours, which an earlier run did not pack."""
         return self.overwrite if self.stays else self.overwrite or (self.folder / RECORD).is_file()
 
     @property
     def again(self) -> bool:
-        """Whether a merge that is finished is taken as it is: an earlier run of this command was killed after it."""
-        return not self.overwrite
+        """Whether a merge that is finished is taken as it is: an earlier run of this command was killed after it.
+
+        In a folder that stays, --overwrite asks for a new one.
+        """
+        return not (self.stays and self.overwrite)
 
     @property
     def place(self) -> Path:
@@ -178,6 +175,16 @@ class Patches:
         for path, record in zip((self.patch, self.undo), map(packed.get, ("patch", "undo")), strict=True):
             if path is not None and record is not None:
                 yield "\n".join(summary(record, path))
+
+
+def _packed_before(recipe: Recipe, folder: Path, patch: Path | None) -> bool:
+    """Whether the patch is of the merge in the folder, and that one of this recipe; how it is run aside."""
+    if patch is None or not (folder / RECORD).is_file() or not is_delta(str(patch)):
+        return False
+    with suppress(MergeError):  # it is somebody's
+        record = MergeRecord.load(folder)
+        return look(str(patch)).merge == record and {**record.recipe, "run": None} == {**recipe.dump(), "run": None}
+    return False
 
 
 def _check_folder(folder: Path, hidden: Path | None) -> None:

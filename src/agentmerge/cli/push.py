@@ -57,7 +57,7 @@ def check_card(recipe: Recipe, repository: str, out: Path, *, overwrite: bool) -
 
     with suppress(UnseenError), planned_from_afar(recipe) as plan:
         if not overwrite and finished(out, plan):
-            return  # somebody may have written into the card that is there
+            return  # the push itself tells it at once
         card = metadata_in(side_files_of(plan)[CARD].decode())
         problems = list(lacking(card, models_of(plan.identities(), recipe.agents), str(out / CARD)))
         if problems:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentmerge.errors import RecipeError, Where, shown
+from agentmerge.errors import RecipeError, Where, did_you_mean, shown
 from agentmerge.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def build_recipe(
     agents: Sequence[str] | None = None,
     method: str | None = None,
     settings: Sequence[str] | None = None,
+    weights: Sequence[str] | None = None,
 ) -> Recipe:
     """The recipe of a file, of options, or of a file that options change.
 
@@ -30,6 +31,7 @@ def build_recipe(
         agents: "name=source" each; replace the file's agents when given.
         method: a name; replaces the file's method and its settings.
         settings: "field=value" each; replace single settings of the method. "then.field" is one of its inner method.
+        weights: "name=number" each; replace the weights of single agents.
 
     Raises:
         RecipeError: with the path of what is wrong.
@@ -54,6 +56,8 @@ def build_recipe(
     for path, value in values.items():
         if value is not None:
             _put(data, path, value)
+    for name, weight in pairs(weights or (), "--weight", "NAME=NUMBER").items():
+        _weigh(data.get("agents"), name, weight)
     recipe = Recipe.parse(data, str(file) if file is not None else "options", file)
     return recipe.with_method(inner) if inner else recipe
 
@@ -87,6 +91,21 @@ def _put(data: dict[str, Any], path: str, value: Any) -> None:
     found = data.get(section) or {}
     if isinstance(found, dict):
         data[section] = {**found, name: value}
+
+
+def _weigh(agents: Any, name: str, weight: str) -> None:
+    """Set an agent's weight; agents that are no mapping stay, for the recipe's own check to complain of.
+
+    Raises:
+        RecipeError: no agent has this name.
+    """
+    if not isinstance(agents, dict):
+        return
+    if name not in agents:
+        hint = did_you_mean(name, map(str, agents)).strip()
+        raise RecipeError(f"--weight {name}={weight}: no agent '{name}'", todo=hint, where=Where(path="--weight"))
+    agent = agents[name]
+    agents[name] = {**(agent if isinstance(agent, dict) else {"source": agent}), "weight": weight}
 
 
 def pairs(texts: Sequence[str], option: str, form: str) -> dict[str, str]:

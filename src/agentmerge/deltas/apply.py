@@ -18,6 +18,7 @@ from agentmerge.files.destination import Destination
 from agentmerge.files.documents import abbreviated, read_bytes
 from agentmerge.files.header import parsed
 from agentmerge.files.layout import INDEX, Layout, Place, ShardLayout, index_json, plan_layout
+from agentmerge.files.paths import expanded
 from agentmerge.files.scratch import Scratch
 from agentmerge.files.writer import Writer
 from agentmerge.machine import run_all
@@ -69,7 +70,7 @@ def apply(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
-    started, folder = time.time(), Path(out)
+    started, folder = time.time(), expanded(out)
     with ExitStack() as stack:
         below, agent = stack.enter_context(both(base, delta, watch or Silent()))
         if isinstance(agent.weights, FolderWeights):

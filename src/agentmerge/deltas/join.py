@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NoReturn
 
@@ -26,6 +25,7 @@ from agentmerge.deltas.growing import Growing
 from agentmerge.deltas.kept import Kept
 from agentmerge.deltas.record import JoinRecord
 from agentmerge.errors import AlignmentError, DataError, RecipeError, shortened
+from agentmerge.files.paths import expanded
 from agentmerge.files.protected import Protected
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
@@ -36,6 +36,7 @@ from agentmerge.tensors import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from agentmerge.progress import Watch
     from agentmerge.tensors import Array, Block, TensorSpec
@@ -62,14 +63,14 @@ def join(
         MergeError: agents changed the same elements, lie over different bases, or another thing that the user can
             mend; `out` is as it was.
     """
-    started, path = time.time(), Path(out)
+    started, path = time.time(), expanded(out)
     if len(deltas) < 2:
         raise RecipeError(f"join: found {len(deltas)} delta", expected="two or more")
     with ExitStack() as stack:
-        agents = {name: opened_alone(name, Path(delta), stack) for name, delta in sorted(deltas.items())}
+        agents = {name: opened_alone(name, expanded(delta), stack) for name, delta in sorted(deltas.items())}
         read = Protected()
         for name, agent in agents.items():
-            read.add_file(Path(deltas[name]), f"the delta of agent '{name}'")
+            read.add_file(expanded(deltas[name]), f"the delta of agent '{name}'")
             check_alike(next(iter(agents.values())), agent)
         read.refuse_file(path)
         file = stack.enter_context(NewFile(path, overwrite=overwrite))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentmerge.deltas.alone import opened_alone
 from agentmerge.deltas.record import DeltaRecord, DeltaTensor, FormCount
-from agentmerge.errors import BASE, SourceError, Where, calling
+from agentmerge.errors import BASE, SourceError, SurveyError, Where, calling
+from agentmerge.files.os_errors import source_errors
 from agentmerge.hub.look import looked_at
 from agentmerge.record import RECORD, MergeRecord, parsed
 from agentmerge.sources.opening import opened
 from agentmerge.sources.packed_format import FORMS, VERSION
+from agentmerge.sources.prefixes import by_common_name, common_name
 from agentmerge.sources.request import packed_of, requested
 from agentmerge.sources.source import Folder
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
 def is_delta(text: str) -> bool:
     """Whether what a user wrote is a packed delta that lies here, or a folder with one."""
-    return bool(packed_of(requested(None, text)))
+    with source_errors(text):
+        return bool(packed_of(requested(None, text)))
 
 
 def look(delta: str, base: str | None = None) -> DeltaRecord:
@@ -38,7 +41,6 @@ def look(delta: str, base: str | None = None) -> DeltaRecord:
 
     Raises:
         SourceError: it is no packed delta, is damaged, or lies over another base; or one of the two can't be read.
-        SurveyError: it is a patch of a merge, whose record can't be read.
     """
     with ExitStack() as stack:
         snapshot = looked_at(delta, stack, {})
@@ -73,18 +75,29 @@ def held(manifest: Manifest, nbytes: int) -> dict[str, Any]:
         manifest: of the file.
         nbytes: of the file.
     """
-    tensors = manifest.tensors
+    tensors, alone = manifest.tensors, [tensor for tensor in manifest.tensors if tensor.base is None]
+    unlike = unlike_of(manifest)
     return {
         "nbytes": nbytes,
         "full": sum(tensor.spec.nbytes for tensor in tensors),
         "elements": sum(tensor.spec.elements for tensor in tensors),
         "changed": sum(tensor.changed for tensor in tensors),
         "forms": {form: _form_count(manifest, form) for form in FORMS},
-        "without_base": [tensor.name for tensor in tensors if tensor.base is None],
-        "lacking": list(manifest.lacking),
+        "uncompared": sum(tensor.spec.elements for tensor in alone),
+        "without_base": [tensor.name for tensor in alone],
+        "unlike": list(unlike),
+        "lacking": [name for name in manifest.lacking if name not in unlike.values()],
         "files": sorted(file.name for file in manifest.files if file.kept),
         "same_files": bool(manifest.weights),
     }
+
+
+def unlike_of(manifest: Manifest) -> dict[str, str]:
+    """The tensors that the base has in another dtype or shape: the agent's name of each, and the base's."""
+    ours, common = set(manifest.lacking), by_common_name(manifest.lacking)
+    alone = [tensor.name for tensor in manifest.tensors if tensor.base is None]
+    named = {name: name if name in ours else common.get(common_name(name), "") for name in alone}
+    return {name: base for name, base in named.items() if base}
 
 
 def _form_count(manifest: Manifest, form: str) -> FormCount:
@@ -135,10 +148,12 @@ def _tensors(manifest: Manifest) -> list[DeltaTensor]:
 
 
 def _merge_of(agent: Agent, delta: str) -> MergeRecord | None:
-    """The record of a merge that was packed; None of any other agent."""
+    """The record of a merge that was packed; None of any other agent, and where the file is not what we write."""
     if RECORD not in (file.name for file in agent.manifest.files if file.kept):
         return None
-    return parsed(MergeRecord, agent.file(RECORD), f"{delta}: {RECORD}")
+    with suppress(SurveyError):
+        return parsed(MergeRecord, agent.file(RECORD), f"{delta}: {RECORD}")
+    return None
 
 
 def _sum(prints: Iterable[str]) -> str:

@@ -8,10 +8,11 @@ group comes from the page cache, so that the disk is read once.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from shlex import join
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -20,13 +21,16 @@ from agentmerge.deltas.both import both
 from agentmerge.deltas.file import NewFile
 from agentmerge.deltas.growing import Growing
 from agentmerge.deltas.kept import kept_of
-from agentmerge.deltas.look import held
+from agentmerge.deltas.look import held, unlike_of
 from agentmerge.deltas.prints import Prints
 from agentmerge.deltas.record import PackRecord
+from agentmerge.errors import RecipeError
+from agentmerge.files.paths import expanded
 from agentmerge.files.scratch import Scratch
 from agentmerge.machine import run_all
 from agentmerge.progress import Silent
 from agentmerge.sources import bits
+from agentmerge.sources.adapter import Materialize
 from agentmerge.sources.hub import hub_model
 from agentmerge.sources.packed_format import (
     CHUNK,
@@ -38,14 +42,14 @@ from agentmerge.sources.packed_format import (
 )
 from agentmerge.sources.packed_opening import sample_of
 from agentmerge.sources.prefixes import by_common_name, common_name
-from agentmerge.tensors import DTYPES, Block, TensorSpec
+from agentmerge.tensors import DTYPES, MERGEABLE, Block, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from agentmerge.deltas.kept import Kept
     from agentmerge.progress import Watch
-    from agentmerge.sources.adapter import Materialize
     from agentmerge.sources.source import Source
     from agentmerge.tensors import Array
 
@@ -83,7 +87,10 @@ def pack(
     Raises:
         MergeError: whatever the user can mend; `out` is as it was.
     """
-    started, path = time.time(), Path(out)
+    if materialize not in get_args(Materialize):
+        expected = " or ".join(map(repr, get_args(Materialize)))
+        raise RecipeError(f"materialize: {materialize!r}", expected=expected, todo="Name one.")
+    started, path = time.time(), expanded(out)
     with ExitStack() as stack:
         below, above = stack.enter_context(both(base, agent, watch or Silent(), materialize))
         read = read_of(below, above)
@@ -96,7 +103,8 @@ def pack(
         for source in (below, above):
             source.identity.restat()
         manifest = packing.finish(kept)
-        return _record(packing, manifest, kept, time.time() - started)
+        warnings = [] if materialize == "exact" else list(_other_dtypes(packing, manifest, path))
+        return _record(packing, manifest, kept, warnings, time.time() - started)
 
 
 @dataclass
@@ -227,8 +235,20 @@ def _name_of(source: Source) -> str:
     return (hub_model(source.text) or source.folder.path.resolve().name)[:60]
 
 
-def _record(packing: _Packing, manifest: Manifest, kept: Kept, seconds: float) -> PackRecord:
-    warnings = [str(note) for source in (packing.base, packing.agent) for note in source.notes]
+def _other_dtypes(packing: _Packing, manifest: Manifest, out: Path) -> Iterator[str]:
+    """A warning for each two dtypes of a tensor that the agent has in one and the base in the other."""
+    agent, base = packing.agent, packing.base
+    both = ((agent.specs[name].dtype, base.specs[below].dtype) for name, below in unlike_of(manifest).items())
+    for (ours, theirs), count in sorted(Counter(pair for pair in both if pair[0] != pair[1]).items()):
+        found = f"{agent.text}: {count} tensors are {ours}, where the base has {theirs}: kept whole, not compared."
+        words = ("--base", base.text, "--agent", f"agent={agent.text}", "--patch", str(out))
+        command = f"agentmerge merge --method ram --set threshold=0 {join(words)}"
+        todo = f" A merge reads its numbers as they are. To pack it rounded to {theirs}: {command}"
+        yield found + (todo if {ours, theirs} <= MERGEABLE else "")
+
+
+def _record(packing: _Packing, manifest: Manifest, kept: Kept, warnings: Sequence[str], seconds: float) -> PackRecord:
+    warnings = [*(str(note) for source in (packing.base, packing.agent) for note in source.notes), *warnings]
     found = held(manifest, packing.nbytes)
     if not found["changed"]:
         warnings.append(f"{packing.agent.text}: changed nothing of {packing.base.text}: is it the trained checkpoint?")

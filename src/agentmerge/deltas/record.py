@@ -26,11 +26,15 @@ class Held(Record):
     """Bytes of the agent's tensors as they are stored in full."""
     elements: int
     changed: int
-    """Elements whose bits differ from the base's, and all of tensors that the base lacks."""
+    """Elements whose bits differ from the base's, and `uncompared`."""
+    uncompared: int
+    """Elements of tensors that are kept whole as the base has none of that name, dtype and shape to compare with."""
     forms: dict[str, FormCount]
     """By form: same, indices, bitmap, whole."""
     without_base: list[str]
     """Tensors kept whole as the base has none of that name, dtype and shape."""
+    unlike: list[str]
+    """Those of them that the base has in another dtype or shape."""
     lacking: list[str]
     """Tensors of the base that the agent does not have."""
     files: list[str]

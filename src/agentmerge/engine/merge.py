@@ -81,7 +81,7 @@ def merge_all(
     loading = kernels_for(methods, full=beside is not nothing, more=("onto",) if moving else ())
     pins = {} if overwrite else pins_of(recipes)
     again = again or bool(others)
-    seen = None if others else partial(_check_out, next(iter(recipes)), overwrite=overwrite, again=again)
+    seen = partial(_check_out, next(iter(recipes)), overwrite=overwrite, again=again)
     with Compiling(*loading) as kernels, planned(first, watch, pins, seen) as plan, ExitStack() as opened:
         plans = dict(zip(recipes, [plan, *(varied(plan, recipe) for recipe in others)], strict=True))
         for out, one in plans.items():
@@ -236,16 +236,21 @@ def pins_of(outs: Iterable[Path]) -> dict[str, str]:
 
 
 def finished(out: Path, plan: Plan) -> MergeRecord | None:
-    """The record of an output that an earlier run of the same command finished, and whose weights are all there."""
+    """The record of an output that an earlier run of the same command finished before it was killed.
+
+    None where anything of it was changed since, as far as sizes and times of shards and the bytes of other files tell.
+    """
     try:
-        if not all((out / shard.name).stat().st_size == shard.size for shard in plan.layout.shards):
-            return None
         record = MergeRecord.load(out)
+        return record if _is_of(record, plan) and _untouched(out, plan) else None
     except (OSError, SurveyError):  # the writer tells it
         return None
+
+
+def _is_of(record: MergeRecord, plan: Plan) -> bool:
     recipe = {key: value for key, value in record.recipe.items() if key != "run"}
     then = {"agentmerge": record.versions.get("agentmerge"), "recipe": recipe, "sources": record.sources}
-    return record if _untimed(then) == _untimed(_identity(plan)) else None
+    return _untimed(then) == _untimed(_identity(plan))
 
 
 def _untimed(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,6 +260,16 @@ def _untimed(identity: Mapping[str, Any]) -> dict[str, Any]:
         files = [{**file, "mtime_ns": 0} if "commit" in source else file for file in source.get("files", ())]
         sources[name] = {**source, "files": files}
     return {**identity, "sources": sources}
+
+
+def _untouched(out: Path, plan: Plan) -> bool:
+    """Whether shards are as large as they were written, and not newer than the record, which is written last."""
+    written = (out / RECORD).stat().st_mtime_ns
+    for shard in plan.layout.shards:
+        found = (out / shard.name).stat()
+        if found.st_size != shard.size or found.st_mtime_ns > written:
+            return False
+    return all((out / name).read_bytes() == content for name, content in side_files_of(plan).items())
 
 
 def _identity(plan: Plan) -> dict[str, Any]:

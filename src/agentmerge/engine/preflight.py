@@ -13,7 +13,7 @@ from agentmerge.alike.measured import of_these
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
 from agentmerge.engine.findings import ORDER, CheckRecord, Finding
-from agentmerge.engine.reads import check_output, refuse_data, refuse_same_source, texts_of
+from agentmerge.engine.reads import beside_recipe, check_output, refuse_data, refuse_same_source, texts_of
 from agentmerge.errors import (
     BASE,
     ONTO,
@@ -245,7 +245,7 @@ class _Look:
                 snapshot = self._on_hub(text)
             source = self._stack.enter_context(opened(role, text, base, materialize, snapshot))
         except MergeError as error:
-            raise error.named() from error
+            raise beside_recipe(error, self._recipe, text).named() from error
         self.calls.update(source.calls)
         return source
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmerge.engine.estimate import drafts_of
-from agentmerge.errors import RecipeError, Where
+from agentmerge.errors import RecipeError, SourceNotFoundError, Where
 from agentmerge.files.destination import Destination
 from agentmerge.files.protected import Protected
 from agentmerge.files.torch_header import SUFFIXES
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from agentmerge.engine.plan import Plan
-    from agentmerge.errors import Role
+    from agentmerge.errors import MergeError, Role
     from agentmerge.methods.base import Beside
     from agentmerge.recipe import Recipe
     from agentmerge.sources.source import Source
@@ -76,6 +77,20 @@ def texts_of(recipe: Recipe) -> dict[str, str]:
         found |= {agent.importance or "": f"the importance of '{name}'", agent.grams or "": f"the grams of '{name}'"}
     found.pop("", None)
     return found
+
+
+def beside_recipe(error: MergeError, recipe: Recipe, text: str) -> MergeError:
+    """The error of a source; where that is not here, but lies beside the recipe's file, with what to do then."""
+    if not isinstance(error, SourceNotFoundError) or recipe.file is None or local_path(text).exists():
+        return error
+    folder = recipe.file.resolve().parent
+    if not (folder / text).exists():
+        return error
+    todo = (
+        f"It lies beside the recipe, as {folder / text}, but the paths in a recipe are relative to the working "
+        f"directory: write that, or run the command in {folder}."
+    )
+    return type(error)(replace(error.problems[0], todo=todo), *error.problems[1:])
 
 
 def _protect(read: Protected, path: Path, what: str) -> None:

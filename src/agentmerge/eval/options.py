@@ -16,7 +16,7 @@ from agentmerge.eval.suites import suite_of
 from agentmerge.frozen import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from agentmerge.eval.generators.generator import Generator
     from agentmerge.eval.suite import Suite
@@ -101,8 +101,13 @@ class Options(Settings):
         return Given(self.data_dir, tokenizer, self.allow_code_execution)
 
 
-def make_generator(model: str, options: Options) -> Generator:
+def make_generator(model: str, options: Options, waiting: Callable[[str, float], None] | None = None) -> Generator:
     """Who answers for a model.
+
+    Args:
+        model: its folder, or the name that a server knows it by.
+        options: who answers, and how.
+        waiting: told why and for how many seconds a server is waited for.
 
     Raises:
         EvalError: MODEL is no folder and no server is given; the engine is not installed; the server does not tell
@@ -121,7 +126,7 @@ def make_generator(model: str, options: Options) -> Generator:
             expected="a checkpoint's folder, or the name of a model together with --server",
             where=Where(path=model),
         )
-    return generator_of(kind, model, options)
+    return generator_of(kind, model, options, waiting)
 
 
 def make_jobs(suites: str, preset: str, settings: Sequence[str], given: Given, limit: int | None = None) -> list[Job]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, ValidationError
 
 from agentmerge.errors import EvalError, Where
+from agentmerge.eval.empty import Empty
 from agentmerge.eval.statistics import Summary
 from agentmerge.files.journal import busy
 from agentmerge.files.os_errors import output_errors
@@ -71,6 +72,8 @@ class SuiteFacts(Record):
     tokens: Tokens
     cut_off: int
     """Answers that ended at max_tokens."""
+    empty: Empty = Field(default_factory=Empty)
+    """Answers without any text; records of earlier versions count none."""
     seconds: float
     """Of generating, over all sessions."""
 

@@ -14,6 +14,8 @@ from agentmerge.frozen import Settings
 
 JSON: TypeAlias = Any
 """Plain data, as JSON holds it: dict, list, str, int, float, bool or None."""
+CALLS = ("tool_calls", "function_call")
+"""Fields of an answer that hold calls, beside which there need be no text."""
 
 
 class Sampling(Settings):
@@ -116,6 +118,14 @@ class Response:
     """The stop text before which it ended, where the generator tells."""
     fits: bool = True
     """False of a prompt that the model can't hold and was never asked: it counts as answered by nothing, for now."""
+
+    aside: str = ""
+    """Where text is empty: the field in which a server sent what was generated instead, such as reasoning_content."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether a prompt that was asked got no text, and no calls of tools in its place."""
+        return self.fits and self.aside not in CALLS and not self.text.strip()
 
     @classmethod
     def unasked(cls, prompt_tokens: int | None = None) -> Self:

@@ -9,6 +9,7 @@ from agentmerge._version import __version__
 from agentmerge.errors import EvalError
 from agentmerge.eval.answers import Answers
 from agentmerge.eval.conversations import Round, converse_all
+from agentmerge.eval.empty import empty_of
 from agentmerge.eval.generators.replay import unanswered
 from agentmerge.eval.lines import write_lines
 from agentmerge.eval.model import claim, claimed, model_facts
@@ -167,6 +168,7 @@ class _Run:
             requests=len(self.asked),
             tokens=Tokens(prompt=self._tokens("prompt_tokens"), generated=self._tokens("tokens")),
             cut_off=sum(not response.finished for response in self.asked.values()),
+            empty=empty_of(self.asked.values()),
             seconds=seconds,
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import SourceError, Where, did_you_mean
 from agentmerge.files.documents import LFS, LFS_TODO, abbreviated, strict_json
+from agentmerge.files.kinds import text_kind, weights_of
 from agentmerge.files.os_errors import AGAIN
 from agentmerge.files.positional import read_into
 from agentmerge.tensors import DTYPES, TensorSpec
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT = 100_000_000  # bytes of JSON; the safetensors library refuses more
+SUFFIX = ".safetensors"
 ALIGNMENT = 64  # bytes; the data of a file that we write starts at a multiple of it
 TOO_MANY = 2**63  # elements
 METADATA = "__metadata__"
@@ -32,7 +34,11 @@ CONVERT = (
 )
 FOREIGN = {
     LFS: ("a Git LFS pointer", "the file itself", LFS_TODO),
-    b"PK\x03\x04": ("a PyTorch (zip) file", "safetensors", "Call it .bin or .pt, as what it is."),
+    b"PK\x03\x04": (
+        "a zip file, such as a PyTorch (zip) file",
+        "safetensors",
+        "If torch.save wrote it, call it .bin or .pt, as what it is; unpack any other archive and give its folder.",
+    ),
     b"\x80\x02": ("a PyTorch (pickle) file", "safetensors", CONVERT),
     b"GGUF": ("a GGUF file", "safetensors", "Merge the safetensors checkpoint that it was made from."),
 }
@@ -156,6 +162,11 @@ def _json_length(head: bytes, size: int, path: Path) -> int:
     for magic, (kind, expected, todo) in FOREIGN.items():  # only now: a header of 640 bytes starts like a pickle
         if head.startswith(magic):
             raise SourceError(f"{path}: {kind}", expected=expected, todo=todo, where=where)
+    if kind := text_kind(head):
+        raise SourceError(f"{path}: {kind}", expected="safetensors", todo=weights_of(path, (SUFFIX,)), where=where)
+    if length > LIMIT and path.suffix and path.suffix != SUFFIX:
+        found, todo = f"{path}: a {path.suffix} file, which is no safetensors", weights_of(path, (SUFFIX,))
+        raise SourceError(found, expected="safetensors", todo=todo, where=where)
     if length > LIMIT:
         found = f"{path}: a header of {length} bytes"
         raise SourceError(found, expected=f"at most {LIMIT}", todo=AGAIN, where=where)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from agentmerge.errors import SourceError, Where
 from agentmerge.files.documents import LFS, LFS_TODO, abbreviated
-from agentmerge.files.header import CONVERT, LIMIT
+from agentmerge.files.header import CONVERT, FOREIGN, LIMIT
+from agentmerge.files.kinds import text_kind, weights_of
 from agentmerge.files.os_errors import AGAIN
 from agentmerge.files.pickles import PickleRefused, described
 from agentmerge.files.positional import read_into
@@ -113,6 +114,12 @@ def _check_kind(fd: int, path: Path, span: Member) -> None:
         refuse(path, "a file of torch.save from before torch 1.6, which is no zip archive", "a newer one", RESAVE)
     if head[:1] == b"\x80":
         refuse(path, "a bare pickle, which is no file of torch.save", "a zip archive of tensors", CONVERT)
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= LIMIT:
+        refuse(path, "a safetensors file", "a file of torch.save", "Call it .safetensors, as what it is.")
+    if head.startswith(b"GGUF"):
+        refuse(path, *FOREIGN[b"GGUF"])
+    if found := text_kind(bytes(head)):
+        refuse(path, found, "a file of torch.save", weights_of(path, (path.suffix,)))
     refuse(path, "an empty file" if not head else "no zip archive", "a file of torch.save", AGAIN)
 
 

@@ -119,7 +119,8 @@ def _tokenizer(
         return None
     if isinstance(source, str):
         source = source.removeprefix("model:")
-    model = source if source == "base" else read_model(source, key, problems)
+    base = None if config is None else config.base
+    model = source if source == "base" else read_model(source, key, problems, base)
     if config is None or model is None:
         return None
     if model in ("base", config.base):

@@ -57,7 +57,8 @@ def read_config(
     if base is None and method not in ("", "linear"):
         problems.refuse("base_model", "nothing", f"{method} needs the agents' common ancestor.", todo="Add it.")
     module, place = _module(data, problems)
-    reader = _Reader(base, problems, layers or _layers_of_any(data, module, layers_of))
+    layers = layers or _layers_of_any(data, module, layers_of)
+    reader = _Reader(base, base or _first_model(module), problems, layers)
     slices = reader.slices(module, place)
     common = [(f"{place}parameters", module.get("parameters") or {})] if place else []
     common.append(("parameters", data.get("parameters") or {}))
@@ -101,13 +102,21 @@ def _layers_of_any(
     data: Mapping[str, Any], module: Mapping[str, Any], layers_of: Callable[[str], int | None]
 ) -> int | None:
     """The number of layers of the first model whose config can be seen, the base before the others."""
-    listed = module.get("models") or []
-    slices = module.get("slices") or []
-    sources = [source for part in slices if isinstance(part, dict) for source in part.get("sources") or []]
-    entries = [entry for entry in [*listed, *sources] if isinstance(entry, dict)]
-    named = [data.get("base_model"), *(entry.get("model") for entry in entries)]
+    named = [data.get("base_model"), *_named(module)]
     found = (layers_of(model) for value in named if value and (model := read_model(value, "", None)))
     return next((layers for layers in found if layers is not None), None)
+
+
+def _named(module: Mapping[str, Any]) -> list[Any]:
+    """What a module names as models, in the order in which they stand there."""
+    listed, slices = (found if isinstance(found := module.get(key), list) else [] for key in ("models", "slices"))
+    sources = [source for part in slices if isinstance(part, dict) for source in part.get("sources") or []]
+    return [entry.get("model") for entry in [*listed, *sources] if isinstance(entry, dict)]
+
+
+def _first_model(module: Mapping[str, Any]) -> str | None:
+    """What is the base where none is given."""
+    return next((read_model(value, "", None) for value in _named(module)), None)
 
 
 def _optional_model(data: Mapping[str, Any], key: str, problems: Problems) -> str | None:
@@ -119,8 +128,8 @@ def _optional_model(data: Mapping[str, Any], key: str, problems: Problems) -> st
 class _Reader:
     """What every slice is read with."""
 
-    def __init__(self, base: str | None, problems: Problems, layers: int | None) -> None:
-        self._base, self._problems, self._layers = base, problems, layers
+    def __init__(self, base: str | None, below: str | None, problems: Problems, layers: int | None) -> None:
+        self._base, self._below, self._problems, self._layers = base, below, problems, layers
 
     def slices(self, data: Mapping[str, Any], place: str) -> tuple[Slice, ...]:
         """The slices of a module or of the top; none where there is nothing whole."""
@@ -198,7 +207,7 @@ class _Reader:
             self._problems.refuse(where, data, expected="a mapping with model")
             return None
         check_keys(data, where, known, self._problems)
-        model = read_model(data["model"], f"{where}.model", self._problems) or str(data["model"])
+        model = read_model(data["model"], f"{where}.model", self._problems, self._below) or str(data["model"])
         return SliceModel(model, where, data.get("parameters") or {})
 
 

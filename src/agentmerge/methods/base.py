@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from agentmerge.errors import RecipeError, problems_of
 from agentmerge.frozen import Settings
+from agentmerge.methods.names import hinted
 from agentmerge.survey.overlap import THRESHOLD, Overlap
 from agentmerge.survey.statistic import AfterStatistic, Statistic
 from agentmerge.tensors import as_float32
@@ -212,7 +213,7 @@ class MergeMethod(Settings, ABC):
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
-            raise RecipeError(*problems_of(error, f"{where}.", {"": cls.model_fields})) from None
+            raise RecipeError(*map(hinted, problems_of(error, f"{where}.", {"": cls.model_fields}))) from None
 
     def varied(self, settings: Mapping[str, Any], where: str = "method") -> Self:
         """This method with some settings changed, checked again.

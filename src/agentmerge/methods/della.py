@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from agentmerge.survey.statistic import Statistic, Survey
     from agentmerge.tensors import Array, Stack, TensorSpec
 
+AT_ONCE = 2**32
+"""Elements whose places the loop can name."""
 INNER: Mapping[str, Mapping[str, Any]] = {
     "della": {"name": "ties", "density": 1.0, "zero_sign": "plus"},
     "della_linear": {"name": "task_arithmetic", "scale": 1.0},
@@ -211,7 +213,7 @@ class Prune(Maker):
         kept = [probabilities(columns, d, epsilon if d < 1 else 0.0) for d, epsilon in both]
         divisor = [p.astype(np.float32) if self.divides else np.ones(columns, np.float32) for p in kept]
         backend = kernels.choose(stack)
-        if backend is not None and columns:
+        if backend is not None and columns and stack.base.size <= AT_ONCE:
             made = backend.prune(stack, columns, keys, kept, divisor)
         else:
             drawn = zip(rows_of(stack), kept, divisor, keys, strict=True)

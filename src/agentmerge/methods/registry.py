@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agentmerge import methods as room
 from agentmerge.errors import RecipeError, Where, did_you_mean, shown
 from agentmerge.methods.base import MergeMethod
+from agentmerge.methods.names import elsewhere
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -76,7 +77,7 @@ def resolve_method(settings: str | dict[str, Any], where: str = "method") -> Mer
     spellings = {alias: target for m in methods.values() for alias, target in m.aliases.items()}
     chosen["name"] = spellings.get(name, name)
     if chosen["name"] not in methods:
-        hint = did_you_mean(name, methods.keys() | spellings.keys()).strip()
+        hint = elsewhere(name) or did_you_mean(name, methods.keys() | spellings.keys()).strip()
         raise RecipeError(f"{where}.name: no method '{name}'", todo=" ".join([hint, *_broken()]), where=place)
     return methods[chosen["name"]].parse(chosen, where)
 

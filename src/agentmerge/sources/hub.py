@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentmerge.files.paths import expanded
+
 if TYPE_CHECKING:
     from agentmerge.errors import Note
 
@@ -59,7 +61,7 @@ def cached_snapshot(folder: Path) -> Snapshot | None:
 
 def local_path(text: str) -> Path:
     """Where a source lies: the path that it is, or, where nothing is there, the folder that its hub id stands for."""
-    path = Path(text)
+    path = expanded(text)
     if text and path.exists():
         return path
     found = hub_id(text)

@@ -16,7 +16,7 @@ from agentmerge.files.os_errors import AGAIN, source_errors
 from agentmerge.sources.trainers import UNLORA, adapters_of, parts_among, unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 SINGLE = "model.safetensors"
 TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -100,20 +100,46 @@ def choose_torch(folder: Path, names: Sequence[str], files: Sequence[str]) -> Ch
     return Choice((chosen[0],))
 
 
-def missing_tensor(path: Path, name: str, file: str, holders: Sequence[str]) -> SourceError:
-    """The error for a shard that does not hold what the index says.
+def refuse_other(path: Path, owners: Mapping[str, str], held: Mapping[str, Collection[str]]) -> None:
+    """See that an index and its files hold the same tensors.
 
     Args:
         path: of the index.
-        name: of the tensor.
-        file: that should hold it.
-        holders: the files that do.
+        owners: the file of each tensor by the index.
+        held: the tensors of each of its files.
+
+    Raises:
+        SourceError: a file does not hold what the index says, or the index does not list what a file holds.
     """
+    for name, file in owners.items():
+        if name not in held[file]:
+            raise _missing(path, name, file, [other for other, names in held.items() if name in names])
+    for file, names in held.items():
+        if unlisted := [name for name in names if name not in owners]:
+            raise _unlisted(path, file, unlisted)
+
+
+def _missing(path: Path, name: str, file: str, holders: Sequence[str]) -> SourceError:
     found = f"found it in {shortened(holders)}" if holders else "no shard has it"
     return SourceError(
         f"{path}: tensor {abbreviated(name)} should be in {file}, which does not hold it; {found}",
         todo=UNFINISHED,
         where=Where(tensor=name, path=str(path)),
+    )
+
+
+def _unlisted(path: Path, file: str, names: Sequence[str]) -> SourceError:
+    """Loaders go through the files, so that a tensor which the index leaves out is part of the model all the same."""
+    first = abbreviated(names[0])
+    found = f"tensor {first} is" if len(names) == 1 else f"{len(names)} tensors are"
+    more = "" if len(names) == 1 else f": {shortened(names)}"
+    return SourceError(
+        f"{path}: {found} in {file} and not in the index{more};",
+        expected="every tensor of its files in weight_map",
+        todo=f"Repair the index: put {first} and its file into weight_map, or load the checkpoint with transformers, "
+        "which takes it from the file, and save it again. Do not count it as unchanged or leave it out: what was "
+        "trained in it would be lost.",
+        where=Where(tensor=names[0], path=str(path)),
     )
 
 

@@ -113,6 +113,8 @@ def _stored(request: Request, folder: Folder, choice: Choice) -> Iterator[Source
     weights = FolderWeights(request.text, folder.path, choice)
     where = Where(request.role, request.text)
     try:
+        if not _unseen(request):
+            weights.compare_copies()
         yield Source(
             role=request.role,
             text=request.text,

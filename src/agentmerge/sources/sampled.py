@@ -86,9 +86,19 @@ def compared(samples: Mapping[str, Sample], weights: Weights) -> Compared:
             equal.add(name)
             continue
         differing.append(name)
-        if not certain and (isinstance(weights, PackedWeights) or weights.extents(middle(spec)).verbatim):
+        if not certain and _as_trained(weights, spec):
             certain = name
     return Compared(frozenset(equal), tuple(differing), certain)
+
+
+def _as_trained(weights: Weights, spec: TensorSpec) -> bool:
+    """Whether a tensor's numbers are those of a file: a sum or a rounding may come out differently elsewhere.
+
+    A packed delta keeps what its agent's files were; where there are none, the agent may have been an adapter.
+    """
+    if isinstance(weights, PackedWeights):
+        return bool(weights.manifest.weights)
+    return weights.extents(middle(spec)).verbatim
 
 
 def _sample(weights: Weights, spec: TensorSpec) -> Sample:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Generic, Self, TypeVar, final
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -13,6 +15,11 @@ N = TypeVar("N", int, float)
 
 EVERYWHERE = ""
 """In place of a tensor's name: all merged tensors together."""
+
+
+def _plain(number: N) -> N:
+    """Python's own of a numpy scalar, which writes itself otherwise."""
+    return number.item() if isinstance(number, np.generic) else number
 
 
 @final
@@ -31,7 +38,7 @@ class ByTensor(Mapping[str, tuple[N, ...]], Generic[N]):
     def __init__(self, numbers: Mapping[str, Iterable[N]] | None = None) -> None:
         """Hold these numbers; none at all without them."""
         given: Mapping[str, Iterable[N]] = numbers or {}
-        self._numbers: dict[str, tuple[N, ...]] = {name: tuple(given[name]) for name in sorted(given)}
+        self._numbers: dict[str, tuple[N, ...]] = {name: tuple(map(_plain, given[name])) for name in sorted(given)}
         self.digest = sha256(repr(list(self._numbers.items())).encode()).hexdigest()[:32]
 
     def at(self, tensor: str, otherwise: tuple[N, ...] | None = None) -> tuple[N, ...]:

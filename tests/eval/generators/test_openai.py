@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import itertools
+import re
 import threading
 import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 
 from agentmerge.errors import EvalError
-from agentmerge.eval.generators.http import Endpoint
+from agentmerge.eval.generators.http import Endpoint, _seconds, _wait
 from agentmerge.eval.generators.openai import OpenAI, _Calls, served_model
 from agentmerge.eval.request import Request, Response, Sampling
 from tests.eval.serving import serving
@@ -80,6 +84,44 @@ def test_what_does_not_pass_ends_the_run_after_all_tries():
     assert "3 times in a row" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"choices": [', r"answers b'{\"choices\": \[', which is no JSON"),
+        (b"<html>", "which is no JSON"),
+        (b"", "no JSON"),
+    ],
+)
+def test_a_body_that_is_no_json_is_tried_again_then_told_as_it_is(body, said):
+    tries = itertools.count()
+    with serving(lambda request: body if next(tries) < 2 else Response("at last", True)) as served:
+        assert answers(OpenAI(served.url, "m"), [Request.raw("a", GREEDY)])["a"].text == "at last"
+    with serving(lambda request: body) as served, pytest.raises(EvalError, match=f"{said}, 3 times in a row") as caught:
+        answers(OpenAI(served.url, "m", retries=2), [Request.raw("a", GREEDY)])
+    assert len(served.asked) == 3
+    assert "can't be asked" not in str(caught.value)
+    assert str(caught.value).count(served.url) == 1
+
+
+def test_json_that_is_no_object_is_told_at_once_and_not_as_a_wrong_address():
+    with serving(lambda request: b"[1]") as served, pytest.raises(EvalError) as caught:
+        answers(OpenAI(served.url, "m"), [Request.raw("a", GREEDY)])
+    assert len(served.asked) == 1
+    assert f"{served.url}/v1/completions: answers b'[1]', expected a JSON object" in str(caught.value)
+    assert "can't be asked" not in str(caught.value)
+
+
+def test_half_a_body_is_tried_again_and_told_as_half(monkeypatch):
+    def half(self):
+        raise http.client.IncompleteRead(b'{"choi', 994)
+
+    with serving(lambda request: Response("", True)) as served:
+        monkeypatch.setattr(http.client.HTTPResponse, "read", half)
+        with pytest.raises(EvalError, match="broke off its answer after 6 bytes, 2 times in a row"):
+            answers(OpenAI(served.url, "m", retries=1), [Request.raw("a", GREEDY)])
+    assert len(served.asked) == 2
+
+
 def test_a_refusal_is_told_at_once_and_answers_under_way_are_kept():
     def some(request):
         return (401, "who are you") if request.text == "3" else Response("", True)
@@ -122,6 +164,63 @@ def test_the_first_failure_is_told_before_others_are_stopped_by_it():
     assert calls.stop.is_set()
 
 
+@pytest.fixture
+def waits(monkeypatch):
+    """What is told of waiting, and how long each wait was; nobody sleeps."""
+    told, slept = [], []
+    monkeypatch.setattr("agentmerge.eval.generators.http._wait", _wait)
+    monkeypatch.setattr(_Calls, "_sleep", lambda self, seconds: slept.append(seconds))
+    return told, slept
+
+
+def served_after(served, waits, retries=6):
+    server = OpenAI(served.url, "m", retries=retries, waiting=lambda text, seconds: waits[0].append((text, seconds)))
+    return answers(server, [Request.raw("a", GREEDY)])
+
+
+def test_the_wait_that_a_server_asks_for_is_told_and_kept(waits):
+    tries = itertools.count()
+    busy = (429, "slow down", {"Retry-After": "90"})
+    with serving(lambda request: busy if next(tries) < 2 else Response("at last", True)) as served:
+        assert served_after(served, waits)["a"].text == "at last"
+    told, slept = waits
+    assert slept == [90, 90]
+    assert [seconds for _, seconds in told] == [90, 90]
+    assert "HTTP 429" in told[0][0]
+    assert told[0][0].endswith('slow down"}}; the server asks to wait 90 s, then try 2 of 7')
+
+
+def test_growing_waits_are_told_but_for_the_shortest(waits):
+    with serving(lambda request: (500, "boom")) as served, pytest.raises(EvalError, match="7 times in a row"):
+        served_after(served, waits)
+    told, slept = waits
+    assert [low <= seconds <= 2 * low for low, seconds in zip((0.5, 1, 2, 4, 8, 16), slept, strict=True)] == [True] * 6
+    assert [seconds for _, seconds in told] == [seconds for seconds in slept if seconds >= 2]
+    assert re.search(r"HTTP 500 .*boom.*; waiting \d+ s, then try 7 of 7$", told[-1][0])
+
+
+@pytest.mark.parametrize(
+    "after", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT", "inf", "601", format_datetime(datetime.now(UTC) + timedelta(1))]
+)
+def test_a_wait_beyond_the_limit_ends_the_run_and_says_so(waits, after):
+    with serving(lambda request: (429, "quota", {"Retry-After": after})) as served, pytest.raises(EvalError) as caught:
+        served_after(served, waits)
+    assert len(served.asked) == 1
+    assert waits == ([], [])
+    assert re.search(
+        r"HTTP 429 .*quota.*; the server asks to wait [\d,inf]+ s, expected at most 600 s\. Run the same",
+        str(caught.value),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("7", 7), ("-3", 0), ("nan", None), ("soon", None), (None, None), ("", None),
+                          ("Wed, 21 Oct 1999 07:28:00 GMT", 0), ("Wed, 21 Oct 1999 07:28:00", 0)]
+)  # fmt: skip
+def test_retry_after_is_a_number_or_a_date(text, seconds):
+    assert _seconds(text) == seconds
+
+
 TOO_LONG = (400, "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens.")
 
 
@@ -145,8 +244,41 @@ def test_another_bad_request_is_none_of_the_prompts_length():
 
 def test_what_is_no_completion_is_told(monkeypatch):
     monkeypatch.setattr(Endpoint, "post", lambda self, body: {"detail": "hello"})
-    with pytest.raises(EvalError, match="expected a completion with choices"):
+    with pytest.raises(EvalError, match="xpected a completion with choices"):
         answers(OpenAI("http://nowhere", "m"), [Request.raw("a", GREEDY)])
+
+
+def message(**fields) -> dict:
+    usage = {"prompt_tokens": 5, "completion_tokens": 9}
+    return {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", **fields}}], "usage": usage}
+
+
+@pytest.mark.parametrize(
+    ("sent", "text", "aside", "empty"),
+    [
+        (message(content=None, reasoning_content="the answer is 4"), "", "reasoning_content", True),
+        (message(content="", reasoning="the answer is 4"), "", "reasoning", True),
+        (message(reasoning="4"), "", "reasoning", True),
+        (message(content="\n\n", reasoning_content="4"), "\n\n", "reasoning_content", True),
+        (message(content="4", reasoning_content="2 and 2"), "4", "", False),
+        (message(content=None), "", "", True),
+        (message(content=None, reasoning_content="", reasoning=None), "", "", True),
+        (message(content=None, tool_calls=[{"id": "1"}]), "", "tool_calls", False),
+        (message(content=None, reasoning="so I call", tool_calls=[{"id": "1"}]), "", "tool_calls", False),
+        (message(content=None, tool_calls=[]), "", "", True),
+    ],
+)
+def test_an_answer_without_text_says_where_the_server_put_it(sent, text, aside, empty):
+    with serving(lambda request: sent) as served:
+        found = answers(OpenAI(served.url, "m"), [Request.chat("a", GREEDY)])["a"]
+    assert found == Response(text, True, 5, 9, aside=aside)
+    assert found.empty == empty
+
+
+@pytest.mark.parametrize("sent", [message(), message(content=[{"type": "text", "text": "4"}]), {"choices": []}])
+def test_a_message_without_content_is_no_completion(sent):
+    with serving(lambda request: sent) as served, pytest.raises(EvalError, match="xpected a completion with choices"):
+        answers(OpenAI(served.url, "m"), [Request.chat("a", GREEDY)])
 
 
 def test_a_server_is_asked_which_of_its_models_is_meant():

@@ -93,6 +93,30 @@ def test_what_is_wrong_with_a_file_is_told_with_its_place(file, content, said):
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("scoring", ["exact", "substring", "regex"])
+@pytest.mark.parametrize("answer", ['""', '[""]', '["4", " "]', "[]", "null", '["4", null]'])
+def test_an_answer_that_cannot_be_right_or_cannot_be_wrong_is_refused(file, scoring, answer):
+    file.write_text(f'{{"prompt": "2+2?", "answer": "4"}}\n{{"prompt": "2+2?", "answer": {answer}}}')
+    if scoring == "exact" and answer in ('""', '[""]', '["4", " "]'):  # to say nothing may be right
+        assert len(JsonLines.make(file=file, scoring=scoring).items()) == 2
+        return
+    with pytest.raises(EvalError, match=r"prompts\.jsonl: object 2: answer is .*expected a text, or a list of texts"):
+        JsonLines.make(file=file, scoring=scoring).items()
+
+
+def test_to_say_nothing_can_be_right(file):
+    file.write_text('{"prompt": "2+2?", "answer": ""}\n{"prompt": "3+3?", "answer": ["", "x"]}')
+    suite = JsonLines.make(file=file)
+    said = {"2+2?": " ", "3+3?": "y"}
+    assert [c["score"].value for _, c in scored(suite, Scripted(lambda request: said[request.text]))] == [1, 0]
+
+
+def test_a_function_of_the_users_own_needs_no_answer(file, tmp_path: Path):
+    (tmp_path / "own.py").write_text("def any(text, row):\n    return 1\n")
+    file.write_text('{"prompt": "a", "answer": ""}\n{"prompt": "b", "answer": []}\n{"prompt": "c"}')
+    assert len(JsonLines.make(file=file, scoring=f"{tmp_path}/own.py:any").items()) == 3
+
+
 def test_what_is_missing_is_told_beforehand(tmp_path: Path, file):
     assert "--set jsonl.file=" in str(JsonLines.make().requires()[0])
     assert "no such file" in str(JsonLines.make(file=tmp_path / "none.jsonl").requires()[0])

@@ -11,6 +11,7 @@ from agentmerge.eval.compare.references import matched
 from agentmerge.eval.compare.resampled import DRAWS, LEVEL, SWAPS
 from agentmerge.eval.compare.rows import MEAN, CellRow, Comparison, ModelRow
 from agentmerge.eval.compare.scene import Scene
+from agentmerge.eval.compare.unanswered import unanswered
 from agentmerge.eval.compare.units import places_of, specialists_of, units_of
 from agentmerge.eval.compare.unlike import unlike
 from agentmerge.eval.compare.verdict import judge
@@ -71,7 +72,7 @@ def compare(
         against=(against := against or scene.base or entries[0].name),
         differences=_differences(scene, paired, against),
         retention=_retention(scene, paired),
-        verdict=judge(scene),
+        verdict=[*unanswered(entries, chosen), *judge(scene)],
         references=[row for published in references for row in matched(published, units)],
         notes=[*_missing(scene, paired), *unlike(entries, chosen)],
         settings={"seed": seed, "draws": draws, "swaps": swaps, "level": LEVEL},

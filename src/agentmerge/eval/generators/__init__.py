@@ -6,6 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agentmerge.eval.generators.generator import Generator
     from agentmerge.eval.options import Options
 
@@ -13,19 +15,23 @@ GENERATORS = ("openai", "hf", "vllm", "sglang")
 """Those that a command can name; `replay` is for programs."""
 
 
-def generator_of(kind: str, model: str, options: Options) -> Generator:
+def generator_of(
+    kind: str, model: str, options: Options, waiting: Callable[[str, float], None] | None = None
+) -> Generator:
     """One of the table for a model.
 
     Args:
         kind: its name in the table.
         model: a folder; of `openai` a name.
         options: who answers, and how.
+        waiting: told why and for how many seconds a server is waited for.
 
     Raises:
         EvalError: the server does not tell which of its models is meant.
     """
     empty = options.too_long == "empty"
     if kind == "openai":
+        from agentmerge.eval.generators.http import unheard
         from agentmerge.eval.generators.openai import OpenAI, served_model
 
         return OpenAI(
@@ -35,6 +41,7 @@ def generator_of(kind: str, model: str, options: Options) -> Generator:
             timeout=options.timeout,
             fields=json.loads(options.server_fields),
             empty_if_too_long=empty,
+            waiting=waiting or unheard,
         )
     if kind == "hf":
         from agentmerge.eval.generators.hf import Transformers

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import random
 import re
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import EvalError, Where
@@ -24,7 +27,15 @@ TOO_LONG = re.compile(
 )
 """How servers put it that a prompt does not fit."""
 LONGEST_WAIT = 60.0
-"""Seconds between two tries."""
+"""Seconds between two tries where the server asks for none."""
+MOST_WAIT = 600.0
+"""Seconds that a server may ask to wait; where it asks for more, the run ends and says so."""
+WORTH_TELLING = 2.0
+"""Seconds from which on a wait is told."""
+
+
+def unheard(text: str, seconds: float) -> None:
+    """Tell nobody of a wait."""
 
 
 class TooLong(Exception):
@@ -43,13 +54,16 @@ class Endpoint:
     retries: int = 6
     """Further tries."""
     sleep: Callable[[float], None] = time.sleep
+    waiting: Callable[[str, float], None] = unheard
+    """Told why and for how many seconds it waits, before each longer wait."""
 
     def post(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The JSON object that comes back.
 
         Raises:
             TooLong: the prompt does not fit.
-            EvalError: the server refuses, can't be reached after all tries, or answers something else.
+            EvalError: the server refuses, asks to wait for longer than MOST_WAIT, can't be reached after all tries, or
+                answers something else.
         """
         data = json.dumps(body).encode()
         for attempt in range(self.retries + 1):
@@ -58,8 +72,22 @@ class Endpoint:
             except _Passing as error:
                 if attempt == self.retries:
                     raise self._failed(f"{error}, {attempt + 1} times in a row") from None
-                self.sleep(_wait(attempt, error.after))
+                self._pause(attempt, error)
         raise AssertionError("a last try returns or raises")
+
+    def _pause(self, attempt: int, error: _Passing) -> None:
+        """Wait for the next try, and tell of it."""
+        if error.after is not None and error.after > MOST_WAIT:
+            raise self._failed(
+                f"{error}; the server asks to wait {error.after:,.0f} s",
+                expected=f"at most {MOST_WAIT:,.0f} s",
+                todo="Run the same command again when they are over: what was answered is stored, and it goes on.",
+            )
+        seconds = _wait(attempt, error.after)
+        if seconds >= WORTH_TELLING:
+            asked = "the server asks to wait" if error.after is not None else "waiting"
+            self.waiting(f"{error}; {asked} {seconds:,.0f} s, then try {attempt + 2} of {self.retries + 1}", seconds)
+        self.sleep(seconds)
 
     def get(self) -> dict[str, Any]:
         """The JSON object that lies there, by one try.
@@ -81,26 +109,34 @@ class Endpoint:
         try:
             request = urllib.request.Request(self.url, data, headers)
             with urllib.request.urlopen(request, timeout=self.timeout) as response:
-                return self._object(response.read())
+                content = response.read()
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
         except (ValueError, http.client.InvalidURL) as error:
             raise self._no_address(str(error)) from None
-        except (OSError, http.client.HTTPException) as error:  # no connection, reset, time out, half an answer
+        except http.client.IncompleteRead as error:
+            raise _Passing(f"broke off its answer after {len(error.partial):,} bytes") from None
+        except (OSError, http.client.HTTPException) as error:  # no connection, reset, time out
             reason = getattr(error, "reason", None) or error
             raise _Passing(f"can't be reached: {reason or type(error).__name__}") from None
+        return self._object(content)
 
     def _object(self, content: bytes) -> dict[str, Any]:
+        """What was answered; text that is no JSON may be half of one, or a gateway's page, and may pass."""
         try:
             found = json.loads(content)
-        except ValueError:
-            found = None
+        except (ValueError, RecursionError):
+            raise _Passing(f"answers {content[:120]!r}, which is no JSON") from None
         if not isinstance(found, dict):
-            raise self._failed(f"answers {content[:120]!r}", expected="a JSON object")
+            todo = "Check the address, which ends before /v1, and that the server speaks OpenAI's protocol."
+            raise self._failed(f"answers {content[:120]!r}", expected="a JSON object", todo=todo)
         return found
 
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
-        told = error.read(2000).decode(errors="replace").strip()
+        try:
+            told = error.read(2000).decode(errors="replace").strip()
+        except (OSError, http.client.HTTPException):  # the status says enough
+            told = ""
         said = f"answers HTTP {error.code} ({error.reason}): {told[:300]}"
         if error.code in PASSING:
             return _Passing(said, _seconds(error.headers.get("Retry-After")))
@@ -133,12 +169,23 @@ class _Passing(Exception):
 def _wait(attempt: int, after: float | None) -> float:
     """Seconds before the next try: what the server asked for, else 1, 2, 4 ... with a random half."""
     if after is not None:
-        return min(after, LONGEST_WAIT)
+        return after
     return min(2.0**attempt, LONGEST_WAIT) * random.uniform(0.5, 1.0)
 
 
 def _seconds(text: str | None) -> float | None:
+    """Of Retry-After: a number, or the time of a date from now; None where it is neither."""
     try:
-        return max(0.0, float(text or ""))
+        seconds = float(text or "")
     except ValueError:
-        return None
+        seconds = _until(text or "")
+    return None if math.isnan(seconds) else max(0.0, seconds)
+
+
+def _until(date: str) -> float:
+    """Seconds to an HTTP date; NaN where it is none."""
+    try:
+        then = parsedate_to_datetime(date)
+    except ValueError:
+        return math.nan
+    return ((then if then.tzinfo else then.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()

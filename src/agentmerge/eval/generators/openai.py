@@ -6,13 +6,14 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentmerge.errors import EvalError, Where, shortened, shown
 from agentmerge.eval.generators.generator import way_of
-from agentmerge.eval.generators.http import Endpoint, TooLong
-from agentmerge.eval.request import Response
+from agentmerge.eval.generators.http import Endpoint, TooLong, unheard
+from agentmerge.eval.request import CALLS, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 PATHS = {True: "chat/completions", False: "completions"}
 """Under /v1, by whether a request is a chat."""
+ASIDE = (*CALLS, "reasoning_content", "reasoning")
+"""Fields of a message in which a server may send what was generated, beside or in place of its content."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class OpenAI:
     """Whether a prompt that does not fit counts as answered by nothing, or ends the run."""
     limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What a chat calls its most new tokens."""
+    waiting: Callable[[str, float], None] = field(default=unheard, compare=False)
+    """Told why and for how many seconds a request waits for its next try, from the calling thread."""
 
     @property
     def identity(self) -> dict[str, JSON]:
@@ -61,6 +66,8 @@ class OpenAI:
             for request, outcome in calls.outcomes():
                 if isinstance(outcome, Response):
                     done(request, outcome)
+                elif isinstance(outcome, _Wait):
+                    self.waiting(outcome.text, outcome.seconds)
                 else:
                     failure = failure or outcome
         if failure is not None:
@@ -70,19 +77,30 @@ class OpenAI:
         """The protocol has no way to ask."""
         return None
 
-    def endpoint(self, path: str, sleep: Callable[[float], None] = time.sleep) -> Endpoint:
+    def endpoint(
+        self,
+        path: str,
+        sleep: Callable[[float], None] = time.sleep,
+        waiting: Callable[[str, float], None] = unheard,
+    ) -> Endpoint:
         """What lies at a path under /v1."""
         address = self.server.rstrip("/")
         address = address if address.endswith("/v1") else f"{address}/v1"
-        return Endpoint(f"{address}/{path}", os.environ.get("OPENAI_API_KEY", ""), self.timeout, self.retries, sleep)
+        key = os.environ.get("OPENAI_API_KEY", "")
+        return Endpoint(f"{address}/{path}", key, self.timeout, self.retries, sleep, waiting)
 
-    def ask(self, request: Request, sleep: Callable[[float], None] = time.sleep) -> Response:
+    def ask(
+        self,
+        request: Request,
+        sleep: Callable[[float], None] = time.sleep,
+        waiting: Callable[[str, float], None] = unheard,
+    ) -> Response:
         """Answer one request.
 
         Raises:
             EvalError: it can't be had.
         """
-        endpoint = self.endpoint(PATHS[request.messages is not None], sleep)
+        endpoint = self.endpoint(PATHS[request.messages is not None], sleep, waiting)
         try:
             return response_of(endpoint.post(self._body(request)), endpoint.url)
         except TooLong as error:
@@ -112,6 +130,14 @@ class OpenAI:
         return body | dict(self.fields)
 
 
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A request that waits for its next try."""
+
+    text: str
+    seconds: float
+
+
 class _Calls:
     """Requests under way in threads that end with the process: whoever leaves need not wait for a slow server."""
 
@@ -119,7 +145,7 @@ class _Calls:
         self.stop = threading.Event()
         """Set when nothing more is to be asked."""
         self._server, self._waiting, self._lock = server, iter(requests), threading.Lock()
-        self._found: SimpleQueue[tuple[Request, Response | Exception] | None] = SimpleQueue()
+        self._found: SimpleQueue[tuple[Request, Response | Exception | _Wait] | None] = SimpleQueue()
         count = min(server.concurrency, len(requests))
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
 
@@ -130,8 +156,8 @@ class _Calls:
     def __exit__(self, *_: object) -> None:
         self.stop.set()
 
-    def outcomes(self) -> Iterator[tuple[Request, Response | Exception]]:
-        """What became of each request that was asked, as it comes, until every thread has ended."""
+    def outcomes(self) -> Iterator[tuple[Request, Response | Exception | _Wait]]:
+        """What became of each request that was asked, and its waits, as it comes, until every thread has ended."""
         live = len(self._threads)
         while live:
             found = self._found.get()
@@ -147,11 +173,14 @@ class _Calls:
             if request is None:
                 break
             try:
-                self._found.put((request, self._server.ask(request, self._sleep)))
+                self._found.put((request, self._server.ask(request, self._sleep, partial(self._waits, request))))
             except Exception as error:  # told by the thread that waits
                 self._found.put((request, error))  # before others, who are stopped by it, tell of that
                 self.stop.set()
         self._found.put(None)
+
+    def _waits(self, request: Request, text: str, seconds: float) -> None:
+        self._found.put((request, _Wait(text, seconds)))
 
     def _sleep(self, seconds: float) -> None:
         if self.stop.wait(seconds):
@@ -166,19 +195,30 @@ def response_of(answer: Mapping[str, Any], place: str) -> Response:
     """
     try:
         choice = answer["choices"][0]
-        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        text, aside = _said(choice["message"]) if "message" in choice else (choice["text"], "")
+        if not isinstance(text, str | None):
+            raise TypeError
         usage = answer.get("usage") or {}
         ended, stop = choice.get("finish_reason"), choice.get("stop_reason")
     except (KeyError, IndexError, TypeError, AttributeError):
         found = f"{place}: answers {shown(dict(answer))}"
-        raise EvalError(found, expected="a completion with choices", where=Where(source=place)) from None
+        raise EvalError(
+            found, expected="a completion with choices, whose content is text or null", where=Where(source=place)
+        ) from None
     return Response(
         text=text or "",
         finished=ended != "length",
         prompt_tokens=usage.get("prompt_tokens"),
         tokens=usage.get("completion_tokens"),
         stop=stop if isinstance(stop, str) else None,
+        aside="" if text and text.strip() else aside,
     )
+
+
+def _said(message: Mapping[str, Any]) -> tuple[Any, str]:
+    """The content of a message, and the first field of ASIDE that holds something."""
+    aside = next((name for name in ASIDE if message.get(name)), "")
+    return message.get("content") if aside else message["content"], aside
 
 
 def served_model(server: str, model: str) -> str:

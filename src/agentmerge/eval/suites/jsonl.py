@@ -27,8 +27,8 @@ class JsonLinesSettings(SampledSettings):
     """Of the suite `jsonl`."""
 
     file: Path | None = None
-    """JSON lines: prompt (text) or messages (list of role and content), answer (text or list of texts), and where
-    wanted id and group."""
+    """JSON lines: prompt (text) or messages (list of role and content), answer (text or list of texts, empty only for
+    exact), and where wanted id and group."""
     scoring: str = "exact"
     """exact, substring (an answer stands in the text), regex (an answer, as a pattern, is found in the text), or a
     Python function as FILE.py:NAME or MODULE:NAME, called with text and row, which returns 0 to 1."""
@@ -120,11 +120,25 @@ class JsonLines(Suite):
         if not isinstance(row.get("prompt"), str) and not _is_chat(row.get("messages")):
             found = f"{place}: prompt is {shown(row.get('prompt'))}"
             raise EvalError(found, expected="a text, or messages: a list of objects with role and content")
+        if self.settings.scoring in WAYS:
+            self._check_answers(row["answer"], place)
         for pattern in _answers(row) if self.settings.scoring == "regex" else ():
             try:
                 re.compile(pattern)
             except re.error as error:
                 raise EvalError(f"{place}: answer {pattern!r} is no pattern: {error}") from None
+
+    def _check_answers(self, answer: JSON, place: str) -> None:
+        """Answers that can be right and can be wrong: an empty one stands in every text, of none no text is right."""
+        answers = answer if isinstance(answer, list) else [answer]
+        empty = not answers or None in answers
+        if self.settings.scoring != "exact":
+            empty = empty or any(not str(one).strip() for one in answers)
+        if empty:
+            found = f"{place}: answer is {shown(answer)}"
+            expected = "a text, or a list of texts, none of them empty"
+            todo = "Put in the right answer or leave the line out; where saying nothing is right, scoring is exact."
+            raise EvalError(found, expected=expected, todo=todo)
 
     def _messages(self, row: Mapping[str, JSON]) -> tuple[Message, ...] | None:
         if "messages" in row:
