@@ -14,8 +14,35 @@ if TYPE_CHECKING:
 
 UNEVEN = 4.0
 """Ratio of the lengths of two task vectors."""
+FOREIGN = 0.5
+"""Length of a task vector over that of the base's weights: 0.0001 to 0.05 after RL, up to 0.3 after other training, 1.4
+where the base is another one; in a small model less, as its norms are much of its length and alike in all models."""
 OUTLIER = 3.0
 """Ratio of the longest task vector to the next, of three or more."""
+
+
+def foreign(found: Findings) -> Iterator[Advice]:
+    """A task vector that is about as long as the base itself."""
+    length = _length(found)
+    far = {row.agent: row.norm / length for row in found.totals if row.norm and row.norm >= FOREIGN * length > 0}
+    for name, ratio in far.items():
+        yield advice(
+            "foreign",
+            [name],
+            f"The task vector of {name} is about {ratio:.1f} times as long as the base's weights, where RL gives less",
+            "than a twentieth: it was probably trained from another base. A merge of it is noise: give its own base,",
+            "or leave it out.",
+        )
+
+
+def _length(found: Findings) -> float:
+    """The norm of the base's weights, by their powers of two: within 30 %, about 5 % where sizes vary.
+
+    The mean square of numbers that are spread evenly between 2^e and 2^(e + 1) is 7/3 * 4^e.
+    """
+    sizes = {row.exponent: row.elements for row in found.bins if -127 < row.exponent < 128}
+    sampled = sum(count * 7 / 3 * 4.0**exponent for exponent, count in sizes.items())
+    return float((sampled * found.elements / max(found.sampled_elements, 1)) ** 0.5)
 
 
 def uneven(found: Findings) -> Iterator[Advice]:
