@@ -173,11 +173,13 @@ def _from_elsewhere(family: Family, shares: Sequence[_Share]) -> Iterator[Note]:
     means = {of: float(np.mean([each.share for each in shares if each.of == of])) for of in {s.of for s in shares}}
     whose = max(sorted(s.of for s in shares if s.share >= SHARED), key=means.__getitem__)
     told = [f"{each.has} {each.share:.0%}" for each in shares if each.of == whose]
+    dtypes = {spec.dtype for spec in family.base.specs.values()}
+    wide = " (in bfloat16, if they were trained in that)" if dtypes & {"F32", "F64"} else ""
     yield Note(
         f"agents share changes to the bit: of what {whose} changed in samples, the others have the same number in "
         f"{shortened(told)}.",
         f"Agents that were trained apart from this base hardly do. Is {role_of(whose)} the base, and this base an "
-        "agent (swapped)? Else they descend from a checkpoint closer than this base, for example after a supervised cold "
-        "start: give that one as the base. Or two are checkpoints of one run: leave one out.",
+        "agent (swapped)? Else they descend from a checkpoint closer than this base, for example after a supervised "
+        f"cold start: give that one as the base{wide}. Or two are checkpoints of one run: leave one out.",
         where=family.base.where,
     )

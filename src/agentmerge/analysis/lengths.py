@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentmerge.analysis.evidence import AUTO
 from agentmerge.analysis.sentences import advice, listed
+from agentmerge.analysis.summaries import densities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,35 +15,40 @@ if TYPE_CHECKING:
 
 UNEVEN = 4.0
 """Ratio of the lengths of two task vectors."""
-FOREIGN = 0.5
-"""Length of a task vector over that of the base's weights: 0.0001 to 0.05 after RL, up to 0.3 after other training, 1.4
-where the base is another one; in a small model less, as its norms are much of its length and alike in all models."""
+FOREIGN = 0.7
+"""Median |tau| over median |weight| of an agent that changed nearly all: about 0.01 after supervised training, up to
+0.3 after adapters at a high rate, and 1.4 where its base is another one."""
+WHOLE = 0.8
+"""Density of such an agent, at least."""
 OUTLIER = 3.0
 """Ratio of the longest task vector to the next, of three or more."""
 
 
 def foreign(found: Findings) -> Iterator[Advice]:
-    """A task vector that is about as long as the base itself."""
-    length = _length(found)
-    far = {row.agent: row.norm / length for row in found.totals if row.norm and row.norm >= FOREIGN * length > 0}
-    for name, ratio in far.items():
-        yield advice(
-            "foreign",
-            [name],
-            f"The task vector of {name} is about {ratio:.1f} times as long as the base's weights, where RL gives less",
-            "than a twentieth: it was probably trained from another base. A merge of it is noise: give its own base,",
-            "or leave it out.",
-        )
+    """Changes that are as large as the weights themselves: of an agent of another base."""
+    usual, density = _median(found), densities(found)
+    for row in found.totals:
+        size = row.magnitude["0.5"] or 0.0
+        if usual and density[row.agent] >= WHOLE and size >= FOREIGN * usual:
+            yield advice(
+                "foreign",
+                [row.agent],
+                f"It changed {density[row.agent]:.1%} of the elements, by about {size / usual:.1f} times what the weights",
+                "of the base are; RL changes few, by less than a twentieth. So differ models that have nothing but",
+                "their shapes in common: it was probably trained from another base, and a merge of it is noise. Give",
+                "its own base, or leave it out.",
+            )
 
 
-def _length(found: Findings) -> float:
-    """The norm of the base's weights, by their powers of two: within 30 %, about 5 % where sizes vary.
-
-    The mean square of numbers that are spread evenly between 2^e and 2^(e + 1) is 7/3 * 4^e.
-    """
-    sizes = {row.exponent: row.elements for row in found.bins if -127 < row.exponent < 128}
-    sampled = sum(count * 7 / 3 * 4.0**exponent for exponent, count in sizes.items())
-    return float((sampled * found.elements / max(found.sampled_elements, 1)) ** 0.5)
+def _median(found: Findings) -> float:
+    """Of |base|, by its powers of two: half of the elements lie below."""
+    below, sizes = 0, {row.exponent: row.elements for row in found.bins}
+    half = sum(sizes.values()) / 2
+    for exponent in sorted(sizes):
+        if below + sizes[exponent] >= half > below:
+            return 2.0 ** (exponent + (half - below) / sizes[exponent])
+        below += sizes[exponent]
+    return 0.0
 
 
 def uneven(found: Findings) -> Iterator[Advice]:

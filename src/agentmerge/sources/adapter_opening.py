@@ -131,9 +131,9 @@ def _densities(base: Source, made: Mapping[Materialize, Adapter]) -> str:
 
 
 def _percent(share: float) -> str:
-    """For example "0.31 %", "4.4 %", "99.7 %", "100 %"."""
+    """For example "0.31 %", "44 %", "99.7 %", "100 %"."""
     percent = 100 * share
-    return f"{percent:.2g} %" if percent < 10 else f"{percent:.3g} %"
+    return f"{percent:.2g} %" if percent < 99.5 else f"{percent:.3g} %"
 
 
 def _sample(spec: TensorSpec, i: int) -> Block:
