@@ -33,8 +33,8 @@ def foreign(found: Findings) -> Iterator[Advice]:
             yield advice(
                 "foreign",
                 [row.agent],
-                f"It changed {density[row.agent]:.1%} of the elements, by about {size / usual:.1f} times what the base's",
-                "weights are; RL changes few, by less than a twentieth. So differ models that have nothing but their",
+                f"It changed {density[row.agent]:.1%} of the elements, by about {size / usual:.1f} times what the",
+                "base's weights are; RL changes few, by less than a twentieth. So differ models that have nothing but their",
                 "shapes in common: it was probably trained from another base, and a merge of it is noise. Give its own",
                 "base, or leave it out.",
             )
@@ -46,7 +46,7 @@ def _median(found: Findings) -> float:
     half = sum(sizes.values()) / 2
     for exponent in sorted(sizes):
         if below + sizes[exponent] >= half > below:
-            return 2.0 ** (exponent + (half - below) / sizes[exponent])
+            return float(2.0 ** (exponent + (half - below) / sizes[exponent]))
         below += sizes[exponent]
     return 0.0
 
