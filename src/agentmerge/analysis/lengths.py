@@ -34,9 +34,9 @@ def foreign(found: Findings) -> Iterator[Advice]:
                 "foreign",
                 [row.agent],
                 f"It changed {density[row.agent]:.1%} of the elements, by about {size / usual:.1f} times what the",
-                "base's weights are; RL changes few, by less than a twentieth. So differ models that have nothing but their",
-                "shapes in common: it was probably trained from another base, and a merge of it is noise. Give its own",
-                "base, or leave it out.",
+                "base's weights are; RL changes few, by less than a twentieth. So differ models that have nothing but",
+                "their shapes in common: it was probably trained from another base, and a merge of it is noise. Give",
+                "its own base, or leave it out.",
             )
 
 
