@@ -59,6 +59,11 @@ def moved(density: float, size: float = 0.05, sign: int = 0, only: str = "") -> 
     return change
 
 
+def unrelated(name: str, base: Array, random: np.random.Generator) -> Array:
+    """An agent of another base."""
+    return random.standard_normal(base.size) * 0.02
+
+
 def said(findings: Findings) -> dict[str, list[str]]:
     """The texts by rule."""
     texts: dict[str, list[str]] = {}
@@ -129,6 +134,15 @@ def test_changes_like_a_merged_adapter_are_told_and_the_rank_is_not_judged() -> 
 
 def test_hidden_changes_are_told() -> None:
     assert "stay below the threshold 0.0005" in said(found(a=moved(0.3), b=moved(0.3), threshold=5e-4))["hidden"][0]
+
+
+def test_an_agent_of_another_base_is_told_although_the_others_are_sparse() -> None:
+    rules = said(found(a=moved(0.05), b=unrelated, c=moved(0.3)))
+    (text,) = rules["foreign"]
+    assert text.startswith("b: ")
+    assert "trained from another base" in text
+    dense = moved(1.0, size=0.3)  # farther than any training that is known here
+    assert "foreign" not in said(found(a=dense, b=moved(0.05)))
 
 
 def test_uneven_agents_are_told() -> None:

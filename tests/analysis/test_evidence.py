@@ -14,7 +14,7 @@ import pytest
 from agentmerge.analysis.advice import RULES
 from agentmerge.analysis.evidence import BASELINE, LARGER, TRIED
 from agentmerge.methods.registry import known_methods, resolve_method
-from tests.analysis.test_advice import found, moved
+from tests.analysis.test_advice import found, moved, unrelated
 
 if TYPE_CHECKING:
     from agentmerge.analysis.rows import Advice, Findings
@@ -96,6 +96,7 @@ def findings() -> list[Findings]:
         found(a=moved(0.3), b=moved(0.3), threshold=5e-4),
         found(a=moved(0.02), b=moved(0.5, size=0.2)),
         found(a=moved(0.2), b=moved(0.2), c=moved(0.5, size=0.4)),
+        found(a=moved(0.2), b=unrelated),
     ]
 
 

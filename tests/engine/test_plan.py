@@ -16,6 +16,7 @@ from agentmerge.engine.preflight import planned
 from agentmerge.engine.reads import check_output
 from agentmerge.errors import OutputError, SourceError
 from agentmerge.sources.folder import FolderWeights
+from agentmerge.sources.sampled import PIECE
 from agentmerge.tensors import LEAF
 from agentmerge.testing import CONFIG, Sources, make_agents, random_base, read_checkpoint, write_checkpoint
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agentmerge.engine.plan import Plan
+    from agentmerge.tensors import Array, Block
 
 NORM = "model.norm.weight"
 
@@ -32,12 +34,17 @@ def plan_for(sources: Sources, method: Any = "ram+", **sections: Any) -> Abstrac
     return planned(Recipe.parse(sources.recipe(method, **sections)))
 
 
-def test_a_plan_reads_no_tensor(tiny: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(*_: object) -> None:
-        raise AssertionError("a plan reads headers only")
+def test_a_plan_reads_headers_and_samples_only(tiny: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, read = [], FolderWeights.read
 
-    monkeypatch.setattr(FolderWeights, "read", read)
+    def sampled(weights: FolderWeights, block: Block, out: Array | None = None) -> Array:
+        seen.append(block)
+        return read(weights, block, out)
+
+    monkeypatch.setattr(FolderWeights, "read", sampled)
     with plan_for(tiny) as plan:
+        assert max(block.elements for block in seen) <= PIECE
+        assert len(seen) == 4 * sum(len(spec.shape) > 1 for spec in plan.family.base.specs.values())
         assert len(plan.merged) == 5
         assert estimate.output_bytes(plan) > estimate.input_bytes(plan) / 4
         assert estimate.memory_bytes(plan) > 0
@@ -182,10 +189,18 @@ def test_warnings_name_unused_rules_stray_shards_and_left_out_tensors(tiny: Sour
     assert "agent 'code': 1 tensors that the base lacks are left out" in text
 
 
-def test_a_tied_head_has_no_job_but_a_second_place(tmp_path: Path) -> None:
+def tied_agents(folder: Path, config: dict[str, Any]) -> Sources:
+    """A base and agents that store their embedding twice."""
     base = random_base(0)
-    base["lm_head.weight"] = base["model.embed_tokens.weight"]
-    sources = make_agents(tmp_path, base=base, config={**CONFIG, "tie_word_embeddings": True})
+    sources = make_agents(folder, base=base, config=config)
+    for path in (sources.base, *sources.agents.values()):
+        tensors = read_checkpoint(path)
+        write_checkpoint(path, {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"]}, config=config)
+    return sources
+
+
+def test_a_tied_head_has_no_job_but_a_second_place(tmp_path: Path) -> None:
+    sources = tied_agents(tmp_path, {**CONFIG, "tie_word_embeddings": True})
     with plan_for(sources) as plan:
         assert "lm_head.weight" not in {job.name for job in plan.jobs}
         embedding = plan.job("model.embed_tokens.weight")
@@ -202,9 +217,7 @@ def test_only_a_config_that_says_true_ties(tmp_path: Path, tied: Any) -> None:
 
 
 def test_a_nested_text_config_ties_too(tmp_path: Path) -> None:
-    base = random_base(0)
-    base["lm_head.weight"] = base["model.embed_tokens.weight"]
-    sources = make_agents(tmp_path, base=base, config={"text_config": {"tie_word_embeddings": True}})
+    sources = tied_agents(tmp_path, {"text_config": {"tie_word_embeddings": True}})
     with plan_for(sources) as plan:
         assert plan.family.tied is not None
 

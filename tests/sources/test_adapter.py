@@ -187,6 +187,10 @@ def test_modules_to_save_and_trained_biases_replace_the_base(tmp_path: Path) -> 
             assert (whole(source, f"{Q}.bias").astype(np.float32) == np.float32(3.001 if way == "exact" else 3.0)).all()
     with agent(tmp_path, tensors) as (_, source):
         close(whole(source, f"{EMBED}.weight"), summed(embed, e, f, 2.0, turned=True))
+        (note,) = [note for note in source.notes if note.severity == "note"]
+    assert f"a LoRA adapter on 1 tensors ({EMBED}.weight)" in str(note)
+    assert f"it also replaces 2 tensors (lm_head.weight, {Q}.bias)" in str(note)
+    assert "100 % with base_dtype, 100 % with exact" in str(note)
 
 
 def test_names_of_other_generations_are_matched_one_to_one(tmp_path: Path) -> None:

@@ -168,6 +168,12 @@ def test_a_tied_base_of_which_one_side_was_trained_has_two_tensors_then(case: Ca
     assert moved == {EMBED: tensors is ON_EMBEDDING, HEAD: tensors is not ON_EMBEDDING}
 
 
+def test_a_check_tells_that_one_side_of_a_tied_base_was_trained(case: Case) -> None:
+    tied(case, embedded(EMBED.removesuffix(".weight"), *matrices(5, WIDTH, ROWS, 4)))
+    case.refused_early("differs from model.embed_tokens.weight", "--untie")
+    assert case.check(inputs={"untie": True}).ok
+
+
 def test_an_embedding_whose_head_was_tied_in_training_stays_tied(case: Case) -> None:
     base = tied(case, ON_EMBEDDING, ensure_weight_tying=True)
     assert case.merge().tensors.merged == len(base)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import agentmerge
@@ -13,7 +15,10 @@ from agentmerge.engine.findings import CheckRecord, Finding
 from agentmerge.errors import BASE, Problem, Where
 from agentmerge.sources.folder import FolderWeights
 from agentmerge.synth.write import synthesise
-from tests.symptoms.conftest import NORM, Case, model, tokenizer, trained, words
+from tests.symptoms.conftest import BF16, NORM, Case, model, tokenizer, trained, words
+
+if TYPE_CHECKING:
+    from agentmerge.tensors import Array, Block
 
 WORDS = ("rope", "heads", "tokens", "eps", "lacks", "GPTQ", "no such folder")
 
@@ -58,18 +63,22 @@ def test_each_finding_says_what_was_found_expected_and_what_to_do(case: Case) ->
     assert "--rope base" in finding.todo
 
 
-def test_a_clean_set_has_no_findings_and_reads_no_tensor(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = model()
+def test_a_clean_set_has_no_findings_and_only_samples_are_read(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = model() | {f"model.layers.{i}.big": np.ones((3, 4099), BF16) for i in range(80)}
     case.put("base", base)
     case.put("code", trained(base, 1))
+    seen, read = [], FolderWeights.read
 
-    def read(*_: object) -> None:
-        raise AssertionError("a check reads no tensor")
+    def counted(weights: FolderWeights, block: Block, out: Array | None = None) -> Array:
+        seen.append(block.elements)
+        return read(weights, block, out)
 
-    monkeypatch.setattr(FolderWeights, "read", read)
+    monkeypatch.setattr(FolderWeights, "read", counted)
     record = case.check()
     assert record.ok
     assert record.findings == []
+    assert len(seen) == 2 * 64
+    assert max(seen) == 4096
 
 
 def test_a_missing_base_is_told_beside_what_is_wrong_with_the_agents(case: Case) -> None:

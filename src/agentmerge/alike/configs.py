@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from agentmerge.alike.model_type import families, refuse_family
 from agentmerge.alike.rope import rope, rope_in_words, same_rope
 from agentmerge.errors import AlignmentError, MergeError, Note, about, role_of
 from agentmerge.files.documents import abbreviated, json_or_nothing, leads_nowhere
@@ -56,8 +57,9 @@ def compare_configs(family: Family) -> Family:
         family = family.noted(Note(text, where=family.base.where, named=True))
     family, agents = family.each(lambda _, agent: read_config(agent.folder.path))
     family = replace(family, configs={"base": base, **agents})
-    for name, config in agents.items():
-        where = family.agents[name].where
+    family, _ = family.each(lambda name, agent: refuse_family(base, family.base, agents[name], agent))
+    for name in family.agents:
+        config, where = agents[name], family.agents[name].where
         for difference in config_differences(name, base, config):
             error = _as_error(difference, family.inputs)
             if error is None:
@@ -104,7 +106,7 @@ def config_differences(name: str, base: Mapping[str, Any], agent: Mapping[str, A
     if not same_rope(rope(ours), rope(theirs)):
         text = f"{role_of(name)} has rope {rope_in_words(rope(theirs))}, base has {rope_in_words(rope(ours))}"
         found.append(ConfigDifference("rope", text))
-    kinds = [str(section.get("model_type", "")).removesuffix("_text") for section in (ours, theirs)]
+    kinds = families(base, agent)
     if all(kinds) and kinds[0] != kinds[1]:
         found.append(
             ConfigDifference("architecture", f"{role_of(name)} has model_type {kinds[1]}, base has {kinds[0]}")

@@ -3,7 +3,8 @@
 The base decides. Where its config ties the head, the output has one tensor for both, stored once or twice as the base
 stores it: an agent's redundant head is left out, a missing one is read from its embedding. Where the base has a head of
 its own, an agent that ties it is read from its embedding. `untie` gives every source, and the output, a head of its
-own. That a redundant head is equal to the embedding is checked when the data is read (see `Tie`).
+own. Whether a redundant head is equal to the embedding is looked at in samples, and checked when the data is read (see
+`Tie`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.alike.view import FlatRange, RangeView, renamed, without
-from agentmerge.errors import AlignmentError, Note, Where
+from agentmerge.errors import AlignmentError, DataError, Note, Where
 from agentmerge.sources.embeddings import NO_EMBEDDING, embedding_in, usual_head
 from agentmerge.sources.language import language_sections, setting
 from agentmerge.sources.prefixes import common_name
-from agentmerge.tensors import TensorSpec
+from agentmerge.sources.sampled import PIECE
+from agentmerge.survey.ties import HeadDiffers
+from agentmerge.tensors import Block, Stack, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +36,8 @@ HEAD = re.compile(
 """What heads are called, whatever stands before; one has a row per token, as wide as the embedding."""
 NO_HEAD = re.compile(r"embed|wpe|wte|position|proj(?:ector)?\b")
 """In the names of tensors that are no head although they have its shape."""
+SPOTS = 16
+"""Places of a head and its embedding that are looked at before they are read, from the first row to the last."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,8 @@ def head_like_base(
     if untie:
         return Head(agent if stored else with_head(agent, own), (), notes)
     ties = (Tie(agent, own),) if stored and own.embedding in agent.specs else ()
+    if tied or flag is True:
+        _check(ties, here=not (agent.unseen or base.unseen))
     if tied and pair.head not in base.specs:
         return _without_head(agent, own, ties, notes)
     if tied:
@@ -169,6 +176,41 @@ def makes_text(config: Mapping[str, Any]) -> bool:
     found = config.get("architectures")
     names = found if isinstance(found, list) else []
     return any(str(name).endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names)
+
+
+def _check(ties: tuple[Tie, ...], *, here: bool) -> None:
+    """Look whether heads are their embeddings: at the shapes and, where their numbers are here, in SPOTS places.
+
+    Raises:
+        DataError: one is not. That it is, is only sure when all of it was read.
+    """
+    for tie in ties:
+        embedding, head = (tie.source.specs[name] for name in (tie.pair.embedding, tie.pair.head))
+        if embedding.shape != head.shape or (here and _differs(tie.source, embedding, head)):
+            raise untied(tie.source, embedding.name, head.name)
+
+
+def _differs(source: Source, embedding: TensorSpec, head: TensorSpec) -> bool:
+    for i in range(SPOTS):
+        first = (embedding.elements - PIECE) * i // (SPOTS - 1) if embedding.elements > PIECE else 0
+        blocks = [Block(spec, first, min(first + PIECE, spec.elements)) for spec in (embedding, head)]
+        numbers, other = (source.weights.read(block) for block in blocks)
+        if HeadDiffers().observe(Stack(blocks[0], numbers, (other,), ("head",))):
+            return True
+        if embedding.elements <= PIECE:
+            break
+    return False
+
+
+def untied(source: Source, embedding: str, head: str) -> DataError:
+    """A head that is not the embedding, although a config says so."""
+    return DataError(
+        f"{head}: in {source.role} ({source.text}) it differs from {embedding}",
+        expected="equal tensors, as a config.json ties the two",
+        todo="Set inputs.untie: true (--untie) to give the output a head of its own, starting from each source's "
+        "embedding where it stores none, or correct the config.",
+        where=replace(source.where, tensor=head),
+    )
 
 
 def with_head(source: Source, pair: HeadPair) -> Source:
@@ -191,7 +233,9 @@ def with_head(source: Source, pair: HeadPair) -> Source:
 def _head_of_base(base: Source, pair: HeadPair, *, tied: bool, untie: bool) -> Head:
     if untie:
         return Head(with_head(base, pair))
-    return Head(base, (Tie(base, pair),) if tied and pair.head in base.specs else ())
+    ties = (Tie(base, pair),) if tied and pair.head in base.specs else ()
+    _check(ties, here=not base.unseen)
+    return Head(base, ties)
 
 
 def _without_head(agent: Source, own: HeadPair, ties: tuple[Tie, ...], notes: tuple[Note, ...]) -> Head:
@@ -199,6 +243,10 @@ def _without_head(agent: Source, own: HeadPair, ties: tuple[Tie, ...], notes: tu
     if own.head not in agent.specs:
         return Head(agent, (), notes)
     text = f"its {own.head} repeats {own.embedding}, which the base ties; left out"
+    if agent.unseen:
+        text = (
+            f"its {own.head} is left out if it repeats {own.embedding}, which the base ties: its numbers are not here"
+        )
     note = Note(text, where=agent.where, named=True)
     seen = agent.seen_as(without(agent.weights, {own.head})) if ties else agent
     return Head(seen, ties, (*notes, note))

@@ -53,6 +53,11 @@ def restored(block: Block, base: Array, read: Array, stored: Sequence[Stored], o
     if backend is not None and len(stored) == len(plain) == 1:
         backend.restore(base, read, plain[0].dtype, out)
         return out
+    return defined(block, base, read, stored, out)
+
+
+def defined(block: Block, base: Array, read: Array, stored: Sequence[Stored], out: Array) -> Array:
+    """The definition of `restored`, for any `out` [n]."""
     first = 0
     with np.errstate(all="ignore"):
         for part in stored:

@@ -92,10 +92,13 @@ def _compared_tokens(name: str, agent: Source, family: Family, tokens: Tokens) -
             "(take: base), which leaves out what agents learned there.",
         )
     notes = []
-    if found.added and family.inputs.vocab != "union":
+    given = tokens.theirs.get(family.tokenizer_from)  # what the output's tokenizer knows, where that is an agent's
+    unknown = [token for token in found.added if token not in (given or {})]
+    if unknown and family.inputs.vocab != "union":
+        whose = tokens.whose if given is None else role_of(family.tokenizer_from)
         notes.append(
-            f"{role_of(name)} has {len(found.added)} tokens that the tokenizer of {tokens.whose} lacks: "
-            f"{quoted(found.added)}; the output does not know them unless inputs.vocab is union (--vocab union)"
+            f"{role_of(name)} has {len(unknown)} tokens that the tokenizer of {whose} lacks: "
+            f"{quoted(unknown)}; the output does not know them unless inputs.vocab is union (--vocab union)"
         )
     if found.renamed:
         notes.append(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentmerge.analysis.evidence import AUTO, BASELINE, RULE
-from agentmerge.analysis.lengths import outlier, uneven
+from agentmerge.analysis.lengths import foreign, outlier, uneven
 from agentmerge.analysis.sentences import advice, listed
 from agentmerge.analysis.summaries import changed_by_kind, densities, model_pairs
 
@@ -245,6 +245,7 @@ def _are_twins(found: Findings, pair: PairRow) -> bool:
 
 RULES: tuple[Callable[[Findings], Iterator[Advice]], ...] = (
     right_base,
+    foreign,
     method,
     storage,
     conflict,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agentmerge.analysis.evidence import AUTO
 from agentmerge.analysis.sentences import advice, listed
+from agentmerge.analysis.summaries import densities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,8 +15,40 @@ if TYPE_CHECKING:
 
 UNEVEN = 4.0
 """Ratio of the lengths of two task vectors."""
+FOREIGN = 0.7
+"""Median |tau| over median |weight| of an agent that changed nearly all: about 0.01 after supervised training, up to
+0.3 after adapters at a high rate, and 1.4 where its base is another one."""
+WHOLE = 0.8
+"""Density of such an agent, at least."""
 OUTLIER = 3.0
 """Ratio of the longest task vector to the next, of three or more."""
+
+
+def foreign(found: Findings) -> Iterator[Advice]:
+    """Changes that are as large as the weights themselves: of an agent of another base."""
+    usual, density = _median(found), densities(found)
+    for row in found.totals:
+        size = row.magnitude["0.5"] or 0.0
+        if usual and density[row.agent] >= WHOLE and size >= FOREIGN * usual:
+            yield advice(
+                "foreign",
+                [row.agent],
+                f"It changed {density[row.agent]:.1%} of the elements, by about {size / usual:.1f} times what the",
+                "base's weights are; RL changes few, by less than a twentieth. So differ models that have nothing but",
+                "their shapes in common: it was probably trained from another base, and a merge of it is noise. Give",
+                "its own base, or leave it out.",
+            )
+
+
+def _median(found: Findings) -> float:
+    """Of |base|, by its powers of two: half of the elements lie below."""
+    below, sizes = 0, {row.exponent: row.elements for row in found.bins}
+    half = sum(sizes.values()) / 2
+    for exponent in sorted(sizes):
+        if below + sizes[exponent] >= half > below:
+            return float(2.0 ** (exponent + (half - below) / sizes[exponent]))
+        below += sizes[exponent]
+    return 0.0
 
 
 def uneven(found: Findings) -> Iterator[Advice]:

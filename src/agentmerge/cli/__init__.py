@@ -13,7 +13,7 @@ COMMANDS = {
     "demo": "Merge three tiny real agents that are inside the package, and see what happens.",
     "merge": "Merge agents into one checkpoint.",
     "probe": "See what the agents changed, without writing a model.",
-    "check": "Say whether the sources fit together, without reading their weights.",
+    "check": "Say whether the sources fit together, without reading their weights, samples aside.",
     "push": "Put a merge on the Hugging Face hub.",
     "inspect": "Read back what a merge did, or what a packed delta holds.",
     "methods": "List the merging methods, or explain one.",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @takes_recipe("onto", "keep", "inputs")
 def check(recipe: Recipe, json: Json = False) -> None:
-    """Say whether the sources fit together, without reading their weights.
+    """Say whether the sources fit together, without reading their weights, samples aside.
 
     Exits with 2 when something does not.
     """

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from agentmerge.alike.heads import untied
 from agentmerge.alike.storage import rounds
 from agentmerge.engine.plan import AS_STORED, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
-from agentmerge.engine.verdicts import idle_notes, untied
+from agentmerge.engine.verdicts import idle_notes
 from agentmerge.errors import AlignmentError, Note, RecipeError, Where
 from agentmerge.files.layout import Layout, plan_layout
 from agentmerge.recipe import OUTPUT_DTYPES

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmerge.alike.chain import BESIDE_ALIKE, make_alike
+from agentmerge.alike.kin import kin_notes
 from agentmerge.alike.measured import of_these
 from agentmerge.engine.decisions import plan_of, reader_of
 from agentmerge.engine.estimate import check_cost
@@ -144,6 +145,7 @@ class _Look:
         if family is None:
             return None
         family = self._with_side_files(family)
+        family = family.noted(*kin_notes(family))
         self.notes += _notes(family, sources)
         beside = {} if self.errors else self._beside(family, sources)
         if not self.errors:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agentmerge.alike.heads import untied
 from agentmerge.errors import DataError, Note, RecipeError, SourceError, Where, role_of
 from agentmerge.methods.base import MergeMethod
 from agentmerge.survey.common import Common
@@ -163,17 +164,6 @@ def same_everywhere(nan: int, inf: int) -> list[Note]:
         return []
     found = f"{nan} NaN and {inf} inf"
     return [Note(f"{found} are the same in every source and are copied, not merged (masks are made so)")]
-
-
-def untied(source: Source, embedding: str, head: str) -> DataError:
-    """A head that is not the embedding, although a config says so."""
-    return DataError(
-        f"{head}: in {source.role} ({source.text}) it differs from {embedding}",
-        expected="equal tensors, as a config.json ties the two",
-        todo="Set inputs.untie: true (--untie) to give the output a head of its own, starting from each source's "
-        "embedding where it stores none, or correct the config.",
-        where=replace(source.where, tensor=head),
-    )
 
 
 def _non_finite(plan: Plan, job: Job, names: list[str]) -> DataError:

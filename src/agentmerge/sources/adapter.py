@@ -236,5 +236,17 @@ class Adapter:
         """The tensors that a product is added to."""
         return [name for name, part in self.parts.items() if part.product is not None]
 
+    @property
+    def replaced(self) -> list[str]:
+        """The tensors that it has whole: those of modules_to_save, and trained biases."""
+        own = self._stored
+        return [name for name, part in self.parts.items() if part.product is None and part.under.weights is own]
+
+    @property
+    def besides(self) -> str:
+        """What it does beside adding products, for the end of a sentence; "" for nothing."""
+        names, many = self.replaced, len(self.replaced) > 1
+        return f"; it also replaces {len(names)} tensor{'s' * many} ({shortened(names, 4)})" if names else ""
+
     def __str__(self) -> str:
         return f"a LoRA adapter on {len(self.changed)} tensors ({shortened(self.changed, 2)})"

@@ -84,7 +84,7 @@ def open_adapter(
             notes=(*_other_base(config, base, Where(role, text, path=str(path))),),
         )
         densities = _densities(base, made) if estimate else ""
-        note = f"{text}: {adapter}, read as {materialize}{densities}"
+        note = f"{text}: {adapter}, read as {materialize}{densities}{adapter.besides}"
         yield source.noted(Note(note, where=Where(role, text), severity="note"))
     finally:
         stored.close()
@@ -126,8 +126,14 @@ def _densities(base: Source, made: Mapping[Materialize, Adapter]) -> str:
     for way in WAYS:
         weights = LowRankWeights("", made[way].parts)
         moved = sum(_moved(weights, base.weights, block) for block in blocks)
-        shares.append(f"{100 * moved / sum(block.elements for block in blocks):.2g} % with {way}")
+        shares.append(f"{_percent(moved / sum(block.elements for block in blocks))} with {way}")
     return f"; of their elements differ from the base by more than {THRESHOLD:.0e}, estimated: {', '.join(shares)}"
+
+
+def _percent(share: float) -> str:
+    """For example "0.31 %", "44 %", "99.7 %", "100 %"."""
+    percent = 100 * share
+    return f"{percent:.2g} %" if percent < 99.5 else f"{percent:.3g} %"
 
 
 def _sample(spec: TensorSpec, i: int) -> Block:

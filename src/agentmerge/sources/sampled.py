@@ -12,7 +12,7 @@ from agentmerge.sources.prefixes import by_common_name, common_name
 from agentmerge.tensors import MERGEABLE, Block
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from agentmerge.sources.source import Weights
     from agentmerge.tensors import TensorSpec
@@ -62,9 +62,14 @@ def sampled(weights: Weights, wanted: Callable[[str], bool]) -> dict[str, Sample
     Raises:
         SourceError: they can't be read.
     """
-    specs = [spec for spec in weights.specs.values() if spec.dtype in MERGEABLE and spec.elements and wanted(spec.name)]
-    specs.sort(key=lambda spec: (len(spec.shape) < 2, sha256(spec.name.encode()).digest()))
-    return {spec.name: _sample(weights, spec) for spec in specs[:SAMPLED]}
+    chosen = in_turn(spec for spec in weights.specs.values() if wanted(spec.name))
+    return {spec.name: _sample(weights, spec) for spec in chosen[:SAMPLED]}
+
+
+def in_turn(specs: Iterable[TensorSpec]) -> list[TensorSpec]:
+    """Those that can be looked at, in the order in which they are: matrices first, else as if at random."""
+    found = [spec for spec in specs if spec.dtype in MERGEABLE and spec.elements]
+    return sorted(found, key=lambda spec: (len(spec.shape) < 2, sha256(spec.name.encode()).digest()))
 
 
 def compared(samples: Mapping[str, Sample], weights: Weights) -> Compared:
