@@ -238,7 +238,6 @@ def test_a_new_repository_may_begin_with_a_branch_which_is_a_source_then(hub: Hu
     ("revision", "told"),
     [
         ("v1", "v1 is a tag, which stays where it is"),
-        ("a..b", "the hub makes no branch a..b: Invalid reference name"),
         ("refs/pr/7", "the hub has no refs/pr/7 there"),
     ],
 )
@@ -253,6 +252,17 @@ def test_a_revision_that_can_not_be_pushed_to_is_told_before_the_upload(
 
 def test_a_commit_is_no_place_for_a_push(hub: HubServer, tmp_path: Path) -> None:
     assert "a commit, which nothing can be added to" in refused(tmp_path, f"ada/merge@{'a' * 40}", RecipeError)
+
+
+@pytest.mark.parametrize("branch", ["a..b", "x.lock", "a b", "/x", "x/", "-x", ".x", "a//b", "refs/heads/main"])
+def test_what_git_calls_no_branch_is_told_before_anything_is_made(hub: HubServer, merged: Path, branch: str) -> None:
+    refused(merged, f"ada/typo@{branch}", RecipeError)
+    assert "ada/typo" not in hub.repos
+
+
+def test_a_pull_request_of_no_repository_makes_none(hub: HubServer, merged: Path) -> None:
+    assert "ada/typo2@refs/pr/7: there is no such repository" in refused(merged, "ada/typo2@refs/pr/7")
+    assert "ada/typo2" not in hub.repos
 
 
 def test_a_pull_request_that_is_open_takes_a_push(hub: HubServer, merged: Path) -> None:

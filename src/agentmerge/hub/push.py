@@ -26,6 +26,8 @@ REQUESTS = "refs/pr/"
 """How the hub calls pull requests."""
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_NO_BRANCH = re.compile(r"^[-/.@]$|^[-/]|[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.$|(^|/)\.|\.lock(/|$)")
+"""In a name that git's check-ref-format refuses."""
 _SHOW = "Change that in its settings on the hub."
 
 
@@ -105,6 +107,8 @@ def check_name(repository: str) -> HubId:
         raise RecipeError(f"{repository}: no name on the hub, which are OWNER/NAME", todo=todo)
     if _COMMIT.fullmatch(found.revision):
         raise RecipeError(f"{repository}: a commit, which nothing can be added to", todo="Name a branch.")
+    if found.revision and (_NO_BRANCH.search(found.revision) or found.revision.startswith("refs/heads/")):
+        raise RecipeError(f"{repository}: git allows no branch of that name", todo="Give it another name.")
     return found
 
 
@@ -134,6 +138,8 @@ def _made(model: HubId, who: str, *, public: bool) -> Any:
     from huggingface_hub import HfApi
 
     try:
+        if model.revision.startswith(REQUESTS) and not HfApi().repo_exists(model.name):
+            raise _error(str(model), "there is no such repository, so no pull request", "Name a branch.")
         HfApi().create_repo(model.name, private=not public, exist_ok=True)
         if model.revision not in ("", MAIN) and not model.revision.startswith(REQUESTS):
             _make_branch(model)
@@ -186,7 +192,7 @@ def _left_beside(merge: Ready, model: HubId, before: Any) -> Iterator[Note]:
     names = [one.rfilename for one in before.siblings or ()]
     if left := [name for name in names if name.endswith(WEIGHTS) and "/" not in name and name not in merge.files]:
         found = f"{model}: other weights lie there beside those of this merge: {shortened(left)}."
-        yield Note(found, "Whoever reads the model may take them: remove them on the hub, or push to another branch.")
+        yield Note(found, "Whoever reads the model may take them: remove them on the hub.")
 
 
 def _still_private(repository: str) -> list[Note]:
