@@ -70,6 +70,18 @@ def dtype_name(written: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """How the matrices of a stack of experts lie in its tensor, as shapes and architecture tell (alike/fused.py)."""
+
+    turned: bool | None = None
+    """[experts, in, out] and not [experts, out, in]; None where nothing tells."""
+    joined: Literal["", "halves", "pairs"] = ""
+    """Whether each expert's outputs are those of two matrices, gate and up: one behind the other, or by turns."""
+    part: str = ""
+    """Of a tensor that was taken apart (methods/parts.py): which matrix it is, "gate" or "up"."""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorSpec:
     """One named array of a checkpoint, without its data."""
 
@@ -77,6 +89,8 @@ class TensorSpec:
     dtype: str
     """safetensors spelling, for example "BF16"."""
     shape: tuple[int, ...]
+    experts: Experts | None = field(default=None, compare=False)
+    """Of a stack of experts, as the plan knows it; None of all else, and of what is not known as such."""
 
     @property
     def elements(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentmerge.errors import RecipeError, Where, did_you_mean, shown
+from agentmerge.files.core_yaml import parse_core_yaml
+from agentmerge.methods.globs import split_apart
 from agentmerge.recipe import Recipe, read_recipe
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ def build_recipe(
         values: by path, such as "output.dtype"; each replaces the file's, None was not given.
         agents: "name=source" each; replace the file's agents when given.
         method: a name; replaces the file's method and its settings.
-        settings: "field=value" each; replace single settings of the method. "then.field" is one of its inner method.
+        settings: "field=value" each; replace single settings of the method. "then.field" is one of its inner method. A
+            list or a mapping is written as in YAML or JSON.
         weights: "name=number" each; replace the weights of single agents.
 
     Raises:
@@ -46,7 +49,7 @@ def build_recipe(
         raise RecipeError("Nothing to merge: give a recipe file, or --base SOURCE and --agent NAME=SOURCE.")
     if agents:
         data["agents"] = pairs(agents, "--agent", "NAME=SOURCE")
-    given = pairs(settings or (), "--set", "FIELD=VALUE")
+    given: dict[str, Any] = {path: _value(text) for path, text in pairs(settings or (), "--set", "FIELD=VALUE").items()}
     inner = {path: given.pop(path) for path in list(given) if "." in path}
     chosen = method or data.get("method", METHOD)
     chosen = {"name": chosen} if isinstance(chosen, str) else chosen
@@ -71,7 +74,7 @@ def parse_sweeps(texts: Sequence[str]) -> dict[str, list[str]]:
     fields: dict[str, list[str]] = {}
     for text in texts:
         field, found, rest = text.partition("=")
-        values = rest.split(",")
+        values = split_apart(rest)
         if not (found and field and all(values)) or len(set(values)) < len(values):
             form = "expected FIELD=V1,V2,... with different values."
             raise RecipeError(f"--sweep {text}: {form}", where=Where(path="--sweep"))
@@ -80,6 +83,16 @@ def parse_sweeps(texts: Sequence[str]) -> dict[str, list[str]]:
             raise RecipeError(twice, todo="Give all of its values in one --sweep.", where=Where(path="--sweep"))
         fields[field] = values
     return fields
+
+
+def _value(text: str) -> Any:
+    """A list or a mapping as YAML and JSON have it; every other text as it is, for the field's own check to read."""
+    if (text[0], text[-1]) not in (("[", "]"), ("{", "}")):
+        return text
+    try:
+        return parse_core_yaml(text)
+    except ValueError:
+        return text
 
 
 def _put(data: dict[str, Any], path: str, value: Any) -> None:

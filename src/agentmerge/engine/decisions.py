@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from agentmerge.alike.fused import fused_experts
 from agentmerge.alike.heads import untied
 from agentmerge.alike.storage import rounds
+from agentmerge.engine.matrices import matrix_notes
 from agentmerge.engine.plan import AS_STORED, Job, Plan, Row, name_in
 from agentmerge.engine.rules import Decision, Rules
 from agentmerge.engine.verdicts import idle_notes
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from agentmerge.methods.base import Beside
     from agentmerge.recipe import Recipe
     from agentmerge.sources.source import Source
+    from agentmerge.tensors import Experts
 
 GRAMS = ("F64", "F32")
 """How Gram matrices may be stored."""
@@ -49,7 +52,8 @@ def plan_of(recipe: Recipe, family: Family, beside: Mapping[Beside, Mapping[str,
     decisions = {name: rules.decide(name) for name in family.base.specs}
     _check_reads(recipe, decisions)
     layout = plan_layout(_output_specs(recipe, family), int(recipe.output.shard_size))
-    draft = _Draft(recipe, family, beside, alignment, layout)
+    experts = fused_experts(family.base.specs, family.configs.get("base", {}))
+    draft = _Draft(recipe, family, beside, alignment, layout, experts)
     head = family.tied.head if family.tied is not None else None
     jobs = tuple(draft.job(spec, decisions[spec.name]) for spec in alignment.specs if spec.name != head)
     if not any(job.tensor.elements for job in jobs if job.method is not None):
@@ -59,7 +63,7 @@ def plan_of(recipe: Recipe, family: Family, beside: Mapping[Beside, Mapping[str,
             todo="Check base and rules.",
         )
     plan = Plan(recipe, family, beside, jobs, tuple(map(_comparison, family.ties)), layout, ())
-    notes = (*_unused(rules), *_notes(plan, decisions), *_unkept(beside, jobs), *idle_notes(plan))
+    notes = (*_unused(rules), *_notes(plan, decisions), *_unkept(beside, jobs), *idle_notes(plan), *matrix_notes(plan))
     return replace(plan, notes=notes)
 
 
@@ -121,9 +125,11 @@ class _Draft:
     beside: Mapping[Beside, Mapping[str, Source]]
     alignment: Alignment
     layout: Layout
+    experts: Mapping[str, Experts]
 
     def job(self, spec: TensorSpec, decision: Decision) -> Job:
         """The job of one tensor of the base."""
+        spec = replace(spec, experts=self.experts.get(spec.name))
         tied, place = self.family.tied, self.layout.places[spec.name]
         both = tied is not None and spec.name == tied.embedding
         merged = decision.take is None and spec.dtype in MERGEABLE

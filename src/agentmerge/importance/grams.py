@@ -19,7 +19,8 @@ from agentmerge.importance.prepare import Options, measured
 from agentmerge.importance.record import GRAM_FORMULAS, GRAMS, GramFacts, GramRecord
 from agentmerge.importance.run import SHARD_SIZE
 from agentmerge.importance.store import Progress, SumStore
-from agentmerge.methods.layers import LINEAR, is_matrix, matches
+from agentmerge.methods.globs import globs_of, matches
+from agentmerge.methods.layers import LINEAR, is_matrix
 from agentmerge.tensors import MERGEABLE, TensorSpec, dtype_name
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class GramOptions(Options):
     command: ClassVar[str] = "grams"
     torch: ClassVar[str] = "importance.inputs"
     prompts: ClassVar[bool] = True
-    linear: str = ",".join(LINEAR)
+    linear: Annotated[str, BeforeValidator(lambda text: ",".join(globs_of(text)))] = ",".join(LINEAR)
     """Globs of the weights that are linear layers, with commas between them; as the methods' own `linear`."""
     stored: Annotated[Literal["float64", "float32"], BeforeValidator(dtype_name)] = "float64"
     """Of products, sums and files. float32 takes half the room, and is enough for regmean."""
@@ -93,7 +94,7 @@ class _Job:
         settings, specs = work.settings, work.source.specs
         folder = work.source.folder.path
         self.inputs: Inputs = work.torch.Inputs(folder, settings.device, settings.dtype, options.stored, options.per)
-        globs = tuple(options.linear.split(","))
+        globs = globs_of(options.linear)
         wanted = {n for n, s in specs.items() if matches(n, globs) and s.dtype in MERGEABLE and is_matrix(s)}
         self.layers: tuple[Layer, ...] = self.inputs.layers(wanted.__contains__, work.corpus.examples[0])
         self.left_out = sorted(wanted.difference(*(layer.weights for layer in self.layers)))

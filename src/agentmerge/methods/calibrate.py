@@ -30,6 +30,8 @@ from agentmerge.machine import available_cpus
 from agentmerge.methods.base import Dilution, added, before_merging
 from agentmerge.methods.inner_retention import InnerRetention, RetentionOutside, draft_of, inner_merge, settings_of
 from agentmerge.methods.kernel import in_parts, parts_of, sees_whole
+from agentmerge.methods.layers import WholeMatrices
+from agentmerge.methods.parts import is_joined, part_by_part
 from agentmerge.methods.wrapper import Wrapper, chain_of
 from agentmerge.survey.retention import (
     StoredRetention,
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from agentmerge.tensors import Array, Stack, TensorSpec
 
 
+MERGED = "merged"
+"""What the inner merge is called beside a stack that is taken apart."""
 AGAIN = 300
 """FLOP per element and processor beyond which reading a result from the disk is quicker than computing it again."""
 
@@ -140,6 +144,12 @@ class Calibrate(Wrapper):
         tensor = stack.block.tensor
         work = self.then.work(tensor, len(stack.agents))
         by_matrix = work.reach == "matrix" or bool(work.gram or work.keep)
+        turned = any(one.is_turned(tensor) for one in chain_of(self.then) if isinstance(one, WholeMatrices))
+        if by_matrix and is_joined(tensor, turned=turned):
+            joined = replace(stack, extra={MERGED: (merged,)})
+            return part_by_part(
+                joined, turned, lambda part: self._by_matrix(replace(part, extra={}), part.extra[MERGED][0])
+            )
         size = prod(tensor.shape[-2:]) if by_matrix else stack.base.size
         for low in range(0, stack.base.size, size):
             part, own = stack.part(low, low + size), merged[low : low + size]

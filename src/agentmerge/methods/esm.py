@@ -50,10 +50,11 @@ from pydantic import Field
 
 from agentmerge.methods import shifts, spectra
 from agentmerge.methods.esm_norms import MatrixNorms
+from agentmerge.methods.globs import Globs, LayerGlobs, matches
 from agentmerge.methods.grams import gram_of, gram_shape
 from agentmerge.methods.iso import joined
-from agentmerge.methods.layers import Globs, WholeMatrices, matches
-from agentmerge.methods.spectral import ALL, place_of, takes, told_of
+from agentmerge.methods.layers import WholeMatrices
+from agentmerge.methods.spectral import ALL, label_of, place_of, takes, told_of
 from agentmerge.survey.reported import Reported, report
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Esm(WholeMatrices):
     """How much larger columns of the joined task vectors count for more."""
     layer_power: float = Field(default=2.0, ge=0)
     """How much layers with a larger update than others of their kind get it enlarged; 0 saves a pass."""
-    by_svd: Globs = ()
+    by_svd: LayerGlobs = ()
     """Globs of linear layers that go by TSV-M, without Gram matrices."""
     matrices: Globs = ALL
     """Globs of matrices beside the linear layers, which go by TSV-M. In a stack of them, * is *expert*."""
@@ -251,7 +252,7 @@ def evened(matrix: Any, count: int, arrays: Arrays) -> Any:
 
 def kind_of(tensor: TensorSpec) -> str:
     """What the same matrices of all layers have in common: the name without its numbers."""
-    return NUMBER.sub("*", tensor.name)
+    return NUMBER.sub("*", label_of(tensor))
 
 
 def _means(norms: Mapping[str, float]) -> dict[str, float]:

@@ -81,12 +81,14 @@ class MatrixNorms(Statistic[Norms]):
         if not self.method.is_linear(tensor) or (needs and not stack.grams):
             return found
 
+        turned = self.method.is_turned(tensor)
+
         def measured(piece: Stack, arrays: Arrays) -> Array:
-            update = self.method.update(Vectors(piece, arrays, turned=self.method.is_turned(tensor)), arrays)
+            update = self.method.update(Vectors(piece, arrays, turned=turned), arrays)
             found[place_of(piece)] = 0.0 if update is None else sqrt(float((update * update).sum()))
             return np.zeros(piece.base.size, np.float32)
 
-        matrix_by_matrix(self.method, stack, available(self.method.device), measured)
+        matrix_by_matrix(self.method, stack, available(self.method.device), measured, turned=turned)
         return found
 
     def parts(self, stack: Stack, elements: int = 0) -> Iterable[Stack]:

@@ -1,25 +1,27 @@
 """What every method of whole matrices shares: which tensors are linear layers, where their task vectors are formed.
 
-A matrix is [out, in]; a stack of experts, [experts, out, in], is merged matrix by matrix. Experts that are stored as
-[experts, in, out] (Llama 4, gpt-oss) need their globs in `transposed` too. On processors each takes a matrix; on a GPU
-as many are in work as fit, and experts are computed together where the method can do that.
+A matrix is [out, in]; a stack of experts, [experts, out, in] or [experts, in, out], is merged matrix by matrix, gate
+and up each for itself where they are stored as one (methods/parts.py), so that the result is that of the same experts
+in tensors of their own. Which way round a stack lies is known from the checkpoint (alike/fused.py); `transposed` says
+it of others. On processors each takes a matrix; on a GPU as many are in work as fit, and experts are computed together
+where the method can do that.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from fnmatch import fnmatchcase
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from pydantic import BeforeValidator
 
 from agentmerge.errors import Problem, RecipeError, Where
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.methods.arrays import Arrays, cuda
 from agentmerge.methods.base import Dilution, MergeMethod, Work, added
+from agentmerge.methods.globs import Globs, LayerGlobs, matches
+from agentmerge.methods.parts import is_joined, part_by_part, sides_of
 from agentmerge.methods.task_arithmetic import weighted_sum
 from agentmerge.methods.vectors import Vectors, changed_by
 
@@ -32,8 +34,14 @@ if TYPE_CHECKING:
     from agentmerge.survey.statistic import Survey
     from agentmerge.tensors import Array, Stack, TensorSpec
 
-LINEAR = ("*proj.weight", "*_proj_*.weight", "*.experts.*.w[123].weight")
-"""q_proj, gate_proj, qkv_proj, out_proj ...; kv_a_proj_with_mqa, in_proj_qkvz; the experts of Mixtral."""
+LINEAR = (
+    *("*proj.weight", "*_proj_*.weight", "*.experts.*.w[123].weight"),
+    *("*.experts.gate_up_proj", "*.experts.gate_proj", "*.experts.up_proj", "*.experts.down_proj"),
+    *("*.experts.w13_weight", "*.experts.w2_weight", "*.experts.fc[12].weight"),
+    *("*.block_sparse_moe.input_linear.weight", "*.block_sparse_moe.output_linear.weight"),
+)
+"""q_proj, gate_proj, qkv_proj, out_proj ...; kv_a_proj_with_mqa, in_proj_qkvz; the experts of Mixtral. And experts that
+are one tensor of a layer: gpt-oss, Llama 4, Qwen3.5, Gemma 4 and most others; Inkling, Aria; Granite and JetMoE."""
 
 NO_DEVICE = Problem(
     "method.device: cuda, but torch is not installed here or finds no CUDA device",
@@ -44,12 +52,12 @@ NO_DEVICE = Problem(
 Device = Literal["auto", "cpu", "cuda"]
 
 
-def _globs(value: Any) -> Any:
-    return tuple(value.split(",")) if isinstance(value, str) else value
+@runtime_checkable
+class TakesMatrices(Protocol):
+    """A method that merges some tensors as whole matrices and others not."""
 
-
-Globs = Annotated[tuple[str, ...], BeforeValidator(_globs)]
-"""Patterns of tensor names; in a text, commas lie between them."""
+    def takes_matrix(self, tensor: TensorSpec) -> bool:
+        """Whether it merges this one so."""
 
 
 class WholeMatrices(MergeMethod):
@@ -64,8 +72,8 @@ class WholeMatrices(MergeMethod):
 
     linear: Globs = LINEAR
     """Globs of the matrices that are linear layers; the shape must fit too."""
-    transposed: Globs = ()
-    """Globs of those that are stored [in, out]."""
+    transposed: LayerGlobs = ()
+    """Globs of those that are stored [in, out], beside the experts of which that is known."""
     others: Literal["mean", "sum", "base"] = "mean"
     """What becomes of every other tensor: the mean or the sum of the task vectors, or nothing."""
     device: Device = "auto"
@@ -113,7 +121,11 @@ class WholeMatrices(MergeMethod):
 
     def is_turned(self, tensor: TensorSpec) -> bool:
         """Whether it is stored [in, out]."""
-        return matches(tensor.name, self.transposed)
+        return lies_turned(tensor, self.transposed)
+
+    def takes_matrix(self, tensor: TensorSpec) -> bool:
+        """See TakesMatrices."""
+        return self.is_linear(tensor)
 
     def merge(self, stack: Stack, survey: Survey) -> Array:
         """The definition, float32 [n]; a linear layer must be whole."""
@@ -134,18 +146,19 @@ class WholeMatrices(MergeMethod):
 
         arrays = available(self.device)
         together = self.batched and arrays is not None and arrays.batches
-        return matrix_by_matrix(self, stack, arrays, merged, together=together)
+        return matrix_by_matrix(self, stack, arrays, merged, turned=turned, together=together)
 
     def work(self, tensor: TensorSpec, agents: int) -> Work:
         """Linear layers matrix by matrix, as many at a time as there are processors and as their memory lets."""
         if not self.is_linear(tensor):
             return Work()
-        rows, columns = tensor.shape[-2:]
-        if self.is_turned(tensor):
-            rows, columns = columns, rows
+        turned = self.is_turned(tensor)
+        rows, columns = sides_of(tensor, turned=turned)
         agents = max(agents, 1)  # where a rule skips all of them
         flop = tensor.elements // (rows * columns) * self.matrix_flop(rows, columns, agents)
         needed = self.matrix_bytes(rows, columns, agents)
+        if is_joined(tensor, turned=turned):  # which are copied
+            needed += 4 * (agents + 2) * rows * columns
         return matrix_work(self.device, flop, needed, self.precision, 4 * rows * columns)
 
     @property
@@ -186,6 +199,7 @@ def matrix_by_matrix(
     arrays: Arrays | None,
     merged: Callable[[Stack, Arrays], Array],
     *,
+    turned: bool,
     together: bool = False,
 ) -> Array:
     """What `merged` makes of each matrix of a stack of one tensor, float32 [n].
@@ -195,6 +209,7 @@ def matrix_by_matrix(
         stack: of whole matrices of a tensor [out, in] or [experts, out, in].
         arrays: where it is computed; None where the settings want a GPU that is not there.
         merged: float32 [n] of the stack of one matrix.
+        turned: whether matrices are stored [in, out].
         together: whether it takes several matrices that the same agents changed.
 
     Raises:
@@ -211,6 +226,12 @@ def matrix_by_matrix(
         )
     if arrays is None:
         raise RecipeError(NO_DEVICE)
+    if is_joined(tensor, turned=turned):
+        return part_by_part(
+            stack,
+            turned,
+            lambda part: matrix_by_matrix(method, part, arrays, merged, turned=turned, together=together),
+        )
     if stack.base.size == elements:
         with arrays.computing():
             return merged(stack, arrays)
@@ -249,10 +270,15 @@ def available(device: Device) -> Arrays | None:
 
 
 def is_matrix(tensor: TensorSpec) -> bool:
-    """Whether the shape is that of a matrix, or of a stack of them, with both dimensions above 1."""
+    """Whether the shape is that of a matrix, or of a stack of them, with both dimensions above 1.
+
+    What is called a bias and has two is a vector of each expert.
+    """
+    if tensor.name.endswith("bias"):
+        return False
     return len(tensor.shape) in (2, 3) and min(tensor.shape[-2:]) > 1 and tensor.elements > 0
 
 
-def matches(name: str, globs: Iterable[str]) -> bool:
-    """Whether one of the globs fits the whole name."""
-    return any(fnmatchcase(name, glob) for glob in globs)
+def lies_turned(tensor: TensorSpec, globs: Iterable[str]) -> bool:
+    """Whether a tensor is stored [in, out]: as a glob says, or as is known of a stack of experts."""
+    return matches(tensor.name, globs) or bool(tensor.experts is not None and tensor.experts.turned)

@@ -47,7 +47,7 @@ import numpy as np
 from pydantic import Field
 
 from agentmerge.methods import lanczos, spectra
-from agentmerge.methods.layers import Globs  # noqa: TC001 - pydantic reads the annotation
+from agentmerge.methods.globs import SmallGlobs  # noqa: TC001 - pydantic reads the annotation
 from agentmerge.methods.spectral import Spectral, place_of
 from agentmerge.survey.reported import report
 
@@ -118,7 +118,7 @@ class ResMerge(Spectral):
     """The same of agents that agree in nothing, and of matrices outside of attention and MLP."""
     head_ratio_budget: float = Field(default=0.2, ge=0)
     """The most that the heads bring, as a share of the tails; it is multiplied by their agreement g."""
-    excluded: Globs = ("*embed_tokens*", "*wte*", "*lm_head*", "*word_embeddings*", "*norm*", "*ln_*")
+    excluded: SmallGlobs = ("*embed_tokens*", "*wte*", "*lm_head*", "*word_embeddings*", "*norm*", "*ln_*")
     """Globs, in small letters, of matrices that are merged as the other tensors are."""
 
     def update(self, vectors: Vectors, arrays: Arrays) -> Any:

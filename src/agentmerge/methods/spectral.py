@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentmerge.errors import Note
 from agentmerge.methods.base import Told
-from agentmerge.methods.layers import Globs, WholeMatrices, is_matrix, matches
+from agentmerge.methods.globs import Globs, SmallGlobs, matches
+from agentmerge.methods.layers import WholeMatrices, is_matrix
 from agentmerge.survey.reported import Reported, report
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Spectral(WholeMatrices):
 
     linear: Globs = ALL
     """Globs of the tensors that are merged as matrices; the shape must fit too. In a stack of them, * is *expert*."""
-    excluded: Globs = ("*text_projection*",)
+    excluded: SmallGlobs = ("*text_projection*",)
     """Globs, in small letters, of matrices that are merged as the other tensors are."""
 
     def is_linear(self, tensor: TensorSpec) -> bool:
@@ -52,7 +53,9 @@ class Spectral(WholeMatrices):
 def takes(tensor: TensorSpec, globs: Globs) -> bool:
     """Whether a tensor is a matrix, or a stack of them, that one of the globs names."""
     stacked = tuple(EXPERTS if glob == "*" else glob for glob in globs)
-    return is_matrix(tensor) and matches(tensor.name, globs if len(tensor.shape) == 2 else stacked)
+    if len(tensor.shape) == 2 or tensor.experts is not None:
+        stacked = globs
+    return is_matrix(tensor) and matches(tensor.name, stacked)
 
 
 def place_of(stack: Stack) -> str:
@@ -60,7 +63,13 @@ def place_of(stack: Stack) -> str:
     tensor = stack.block.tensor
     if len(tensor.shape) == 2:
         return tensor.name
-    return f"{tensor.name}[{stack.block.start // stack.base.size}]"
+    return f"{label_of(tensor)}[{stack.block.start // stack.base.size}]"
+
+
+def label_of(tensor: TensorSpec) -> str:
+    """The name of a tensor; with .gate or .up behind it where it is that part of another one."""
+    part = "" if tensor.experts is None else tensor.experts.part
+    return f"{tensor.name}.{part}" if part else tensor.name
 
 
 def report_rank(vectors: Vectors, rank: int, wanted: int) -> None:

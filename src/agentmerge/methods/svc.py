@@ -25,17 +25,19 @@ are calibrated, too.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from agentmerge.methods import spectra
 from agentmerge.methods.arrays import Arrays
 from agentmerge.methods.base import Dilution, Work
+from agentmerge.methods.globs import Globs, Naming, globs_of
 from agentmerge.methods.kernel import parts_of, sees_whole
-from agentmerge.methods.layers import Device, Globs, WholeMatrices, matches, matrix_by_matrix, matrix_work
+from agentmerge.methods.layers import Device, WholeMatrices, lies_turned, matrix_by_matrix, matrix_work
 from agentmerge.methods.layers import available as arrays_on
+from agentmerge.methods.parts import PARTS, is_joined, sides_of
 from agentmerge.methods.spectral import ALL, place_of, takes, told_of
 from agentmerge.methods.wrapper import Wrapper, chain_of
 from agentmerge.survey.reported import Reported, report
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 FLAT = ("iso_c", "iso_cts")
 """Methods whose singular values are all equal."""
+UPDATE = "update"
+"""What the inner method's update is called beside the task vectors."""
 LEAST = 1e-12
 """What divides a retention at least."""
 TIED = 1e-12
@@ -77,8 +81,8 @@ class Svc(Wrapper):
     """Least retention that counts; null is 0.1, and 1 around methods of whole matrices."""
     linear: Globs = ALL
     """Globs of the tensors that are calibrated; the shape must fit too. In a stack of them, * is *expert*."""
-    transposed: Globs = ()
-    """Globs of those that are stored [in, out]."""
+    transposed: Annotated[tuple[str, ...], BeforeValidator(globs_of), Naming("is_calibrated")] = ()
+    """Globs of those that are stored [in, out], beside the experts of which that is known."""
     device: Device = "auto"
     """Where matrices are computed; auto is cuda where torch finds it."""
 
@@ -102,6 +106,10 @@ class Svc(Wrapper):
         """Whether a tensor is a matrix, or a stack of them, of those that are named."""
         return takes(tensor, self.linear)
 
+    def takes_matrix(self, tensor: TensorSpec) -> bool:
+        """See TakesMatrices."""
+        return self.is_calibrated(tensor)
+
     def ask(self, survey: Survey) -> tuple[Foldable[Any], ...]:
         """What the inner method asks of the inputs, and what is found out while merging.
 
@@ -115,12 +123,14 @@ class Svc(Wrapper):
         inner = super().work(tensor, agents)
         if not self.is_calibrated(tensor):
             return replace(inner, draft=f"{self.name} {inner.draft}") if inner.draft else inner
-        rows, columns = _sides(tensor, turned=matches(tensor.name, self.transposed))
+        turned = lies_turned(tensor, self.transposed)
+        rows, columns = sides_of(tensor, turned=turned)
         flop = tensor.elements // (rows * columns) * _flop(rows, columns, agents)
         vectors, output = 4 * (agents + 2) * tensor.elements, 4 * tensor.elements
         own = matrix_work(self.device, flop, _bytes(rows, columns), "float64", output)
         problem = inner.problem or own.problem
-        beside = vectors + max(inner.bytes, own.bytes)
+        copied = vectors // len(PARTS) if is_joined(tensor, turned=turned) else 0
+        beside = vectors + copied + max(inner.bytes, own.bytes)
         share = max(inner.share, own.share, Arrays().share(beside))
         again = 2 if inner.draft else inner.times  # what a fold kept is of other stacks
         flop = own.flop + again * inner.flop
@@ -136,19 +146,19 @@ class Svc(Wrapper):
         """The definition, float32 [n]; a matrix must be whole."""
         if not self.is_calibrated(stack.block.tensor):
             return super().merge(stack, survey)
-        turned = matches(stack.block.tensor.name, self.transposed)
+        turned = lies_turned(stack.block.tensor, self.transposed)
         tau = stack.task_vectors()
         inner = replace(stack, base=np.zeros(stack.base.size, np.float32), tau=tau, stored=())
-        update = self._update(inner, survey)
+        both = replace(stack, tau=tau, extra={UPDATE: (self._update(inner, survey),)})
 
         def calibrated(piece: Stack, arrays: Arrays) -> Array:
-            part = slice(piece.block.start - stack.block.start, piece.block.stop - stack.block.start)
-            vectors = [_matrix(row[part], piece, arrays, turned=turned) for row in tau]
-            found = self._calibrated(_matrix(update[part], piece, arrays, turned=turned), vectors, piece, arrays)
+            vectors = [_matrix(row, piece, arrays, turned=turned) for row in piece.task_vectors()]
+            update = _matrix(piece.extra[UPDATE][0], piece, arrays, turned=turned)
+            found = self._calibrated(update, vectors, piece, arrays)
             found = arrays.put(found.T if turned else found, "float32").reshape(-1)
             return arrays.added(arrays.wide(arrays.sent(piece.base)), found)
 
-        return matrix_by_matrix(self, stack, arrays_on(self.device), calibrated)
+        return matrix_by_matrix(self, both, arrays_on(self.device), calibrated, turned=turned)
 
     def _update(self, stack: Stack, survey: Survey) -> Array:
         """The inner method's merge of task vectors onto zeros, float32 [n]."""
@@ -223,11 +233,6 @@ def _report_ties(of: spectra.Eigen, stack: Stack) -> None:
     values = of.values[: of.rank]
     if of.rank > 1 and bool((values[:-1] - values[1:] <= TIED * values[0]).any()):
         report("tied", place_of(stack), int((values[:-1] - values[1:] <= TIED * values[0]).sum()))
-
-
-def _sides(tensor: TensorSpec, *, turned: bool) -> tuple[int, int]:
-    rows, columns = tensor.shape[-2:]
-    return (columns, rows) if turned else (rows, columns)
 
 
 def _flop(rows: int, columns: int, agents: int) -> float:

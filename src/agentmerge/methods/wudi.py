@@ -25,9 +25,8 @@ part of the sum). The threshold plays no part; it is only what the record counts
 contributes nothing. Where `retention` is a number, merged - base is then multiplied by the factor that brings the
 agents' mean retention to it, over all merged elements (methods/calibrate.py). Which tensors are linear layers is said
 by their shape, [out, in] or a stack [experts, out, in] of matrices with both dimensions above 1, and by the globs of
-`linear`; experts stored as [experts, in, out] (Llama 4, gpt-oss) need their globs in `transposed` too. The paper says
-nothing of the other tensors (norms, biases, embeddings, heads, routers); they are averaged, as the authors' later code
-does.
+`linear`; gate and up of experts that are stored as one matrix are two. The paper says nothing of the other tensors
+(norms, biases, embeddings, heads, routers); they are averaged, as the authors' later code does.
 
 The two solvers are not the same method. 300 steps of 1e-5 move an element by about 3e-3 at most, so Adam stops on its
 way. On the golden set (14 matrices) the loss is 8.34e-4 at the sum, 2.44e-4 with adam and 2.39e-4 with exact; the two
