@@ -199,10 +199,10 @@ def test_growing_waits_are_told_but_for_the_shortest(waits):
     assert re.search(r"HTTP 500 .*boom.*; waiting \d+ s, then try 7 of 7$", told[-1][0])
 
 
-@pytest.mark.parametrize(
-    "after", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT", "inf", "601", format_datetime(datetime.now(UTC) + timedelta(1))]
-)
+@pytest.mark.parametrize("after", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT", "inf", "601", "tomorrow"])
 def test_a_wait_beyond_the_limit_ends_the_run_and_says_so(waits, after):
+    if after == "tomorrow":
+        after = format_datetime(datetime.now(UTC) + timedelta(1))
     with serving(lambda request: (429, "quota", {"Retry-After": after})) as served, pytest.raises(EvalError) as caught:
         served_after(served, waits)
     assert len(served.asked) == 1
