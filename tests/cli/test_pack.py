@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -14,7 +15,7 @@ from tests.deltas.test_pack import sums
 from tests.sources.adapters import lora, matrices, put_adapter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.cli.conftest import Ran
@@ -73,13 +74,25 @@ def test_where_a_patch_fails_it_is_told_where_the_merge_is(
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
 
 
+@contextmanager
+def killed_before(monkeypatch: pytest.MonkeyPatch, file: Path | None = None) -> Iterator[None]:
+    """Packing into a file, or into any, ends the command."""
+    real = agentmerge.pack
+
+    def pack(base: object, agent: object, out: Path, **options: Any) -> object:
+        return interrupted() if file in (None, out) else real(str(base), str(agent), out, **options)
+
+    with monkeypatch.context() as killed:
+        killed.setattr("agentmerge.pack", pack)
+        yield
+
+
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_patch_that_was_not_finished_goes_on_with_the_merge_that_was(
     sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, *, stays: bool
 ) -> None:
     words = ["merge", *sources, "--patch", str(tmp_path / "p"), *(["--out", str(tmp_path / "out")] if stays else [])]
-    with monkeypatch.context() as killed:
-        killed.setattr("agentmerge.pack", interrupted)
+    with killed_before(monkeypatch):
         ran = run(*words)
     assert (ran.code, "the same command resumes" in ran.err) == (130, True)
     merged = tmp_path / ("out" if stays else ".p.merged")
@@ -98,13 +111,7 @@ def test_a_run_that_was_killed_between_patch_and_inverse_goes_on(
 ) -> None:
     patch, undo, out = tmp_path / "p", tmp_path / "u", tmp_path / "out"
     words = ["merge", *sources, "--patch", str(patch), "--undo", str(undo), *(["--out", str(out)] if stays else [])]
-    real = agentmerge.pack
-
-    def killed_at_the_second(base: object, agent: object, file: Path, **options: Any) -> object:
-        return interrupted() if file == undo else real(str(base), str(agent), file, **options)
-
-    with monkeypatch.context() as killed:
-        killed.setattr("agentmerge.pack", killed_at_the_second)
+    with killed_before(monkeypatch, undo):
         assert run(*words).code == 130
     assert patch.exists()
     before = patch.read_bytes()
@@ -119,13 +126,7 @@ def test_between_patch_and_inverse_another_recipe_is_refused_before_anything_is_
     sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--undo", str(tmp_path / "u")]
-    real = agentmerge.pack
-
-    def killed_at_the_second(base: object, agent: object, file: Path, **options: Any) -> object:
-        return interrupted() if file == tmp_path / "u" else real(str(base), str(agent), file, **options)
-
-    with monkeypatch.context() as killed:
-        killed.setattr("agentmerge.pack", killed_at_the_second)
+    with killed_before(monkeypatch, tmp_path / "u"):
         run(*words)
     before = sums(tmp_path / ".p.merged")
     ran = run(*words, "--method", "linear")
@@ -138,8 +139,7 @@ def test_a_merge_that_was_changed_since_is_not_taken_for_the_finished_one(
     sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     words = ["merge", *sources, "--patch", str(tmp_path / "p")]
-    with monkeypatch.context() as killed:
-        killed.setattr("agentmerge.pack", interrupted)
+    with killed_before(monkeypatch):
         run(*words)
     merged = tmp_path / ".p.merged"
     before = sums(merged)
@@ -162,8 +162,7 @@ def test_a_dry_run_takes_what_the_command_takes(
     sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--out", str(tmp_path / "out")]
-    with monkeypatch.context() as killed:
-        killed.setattr("agentmerge.pack", interrupted)
+    with killed_before(monkeypatch):
         run(*words)
     assert run(*words, "--dry-run").code == 0
     assert run(*words, "--method", "ram", "--dry-run").code == 2
@@ -173,8 +172,7 @@ def test_with_overwrite_a_merge_in_the_hidden_folder_goes_on_too(
     sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--overwrite"]
-    with monkeypatch.context() as killed:
-        killed.setattr("agentmerge.pack", interrupted)
+    with killed_before(monkeypatch):
         run(*words)
     with monkeypatch.context() as counting:
         counting.setattr("agentmerge.engine.merge._Merging.run", interrupted)
@@ -185,8 +183,7 @@ def test_a_patch_that_is_somebody_elses_is_not_packed_again(
     sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--undo", str(tmp_path / "u")]
-    with monkeypatch.context() as killed:
-        killed.setattr("agentmerge.pack", interrupted)
+    with killed_before(monkeypatch):
         run(*words)
     agentmerge.pack(sources[1], sources[3].partition("=")[2], tmp_path / "p")
     before = (tmp_path / "p").read_bytes()
@@ -199,8 +196,7 @@ def test_with_a_report_a_killed_patch_goes_on_with_what_was_measured(
     sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["merge", *sources, "--patch", str(tmp_path / "p"), "--out", str(tmp_path / "out")]
-    with monkeypatch.context() as killed:
-        killed.setattr("agentmerge.pack", interrupted)
+    with killed_before(monkeypatch):
         run(*words)
         ran = run(*words, "--report")
         assert (ran.code, "out" in ran.err) == (2, True)
@@ -214,8 +210,7 @@ def test_a_patch_of_another_recipe_does_not_go_on_with_an_earlier_merge(
     sources: list[str], tmp_path: Path, run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["merge", *sources, "--patch", str(tmp_path / "p")]
-    with monkeypatch.context() as killed:
-        killed.setattr("agentmerge.pack", interrupted)
+    with killed_before(monkeypatch):
         run(*words, "--out", str(tmp_path / "out"))
         run(*words)
     ran = run(*words, "--out", str(tmp_path / "out"), "--method", "ram")
