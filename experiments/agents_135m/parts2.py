@@ -12,7 +12,7 @@ from hypotheses import ADVISED, accused_in, confirming, paired, verdicts
 from plans import key
 from results import Seed, average
 from rules import KEEP, RULES, TUNED, WIDE
-from sets import DAMAGED, HARM, HEALTHY, MEASURED, domain_of
+from sets import DAMAGED, HARM, HEALTHY, HEALTHY_MEASURED, domain_of
 from study2 import BESIDE, HALF, KEPT
 from tables2 import Ends, below, by_seed, called, each_damaged, ends, own_gaps, single_gaps
 from tasks import DOMAINS
@@ -80,7 +80,6 @@ def surveyed(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str
     told = [registered["with_damage"], *(f"{label}, advised" for label in ("wudi_auto", KEPT, rule))]
     told += [f"{label}{HALF}" for label in (KEPT, "wudi_auto, keep unowned")]
     harm = list(dict.fromkeys([rule, *WIDE, *told]))
-    measured = [name for name in HEALTHY if name in MEASURED]
     kept = dict.fromkeys((rule, *KEEP, "wudi_auto", "wudi exact", "regmean", "mean", "TA 1.0"))
 
     def each(make: Callable[[Seed], str]) -> str:
@@ -88,7 +87,7 @@ def surveyed(seeds: Sequence[Seed], registered: dict[str, Any]) -> dict[str, str
 
     return {
         "survey_gap_table": tables.gap_table(seeds, list(RULES), tuned) if seeds else LACKS,
-        "survey_data_table": tables.gap_table(seeds, [rule, *DATA], tuned, measured) if seeds else LACKS,
+        "survey_data_table": tables.gap_table(seeds, [rule, *DATA], tuned, HEALTHY_MEASURED) if seeds else LACKS,
         "survey_keep_table": each(partial(tables2.summary_table, labels=kept, families=tuned)),
         "survey_untrained_table": tables2.untrained_table(seeds, RULES) if seeds else LACKS,
         "survey_harm_tables": harm_tables(seeds, harm),

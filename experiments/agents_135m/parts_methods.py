@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import tables
 import tables2
 from hypotheses import accused_in
+from parts2 import LACKS
 from plans import key
 from rules import KEEP, RULES, TUNED
-from sets import ABOUT, HARM, HEALTHY, MEASURED, domains_of, untrained
+from sets import ABOUT, HARM, HEALTHY, HEALTHY_MEASURED, domains_of, untrained
 from study2 import COMBINED, EVERYWHERE, HALF, READING
 from tables2 import Ends, below, ends, own_gaps
 
@@ -24,7 +25,6 @@ RULE = "wudi_auto"
 SHOWN = (*COMBINED, "RAM, importance")
 """What stands beside the methods in the table of all of them, where it was scored."""
 ELEMENTWISE = tuple(name for name, family in TUNED.items() if not family.gpu)
-LACKS = "(not scored)"
 
 
 def parts(seeds: Sequence[Seed], surveys: Sequence[Seed]) -> dict[str, str]:
@@ -43,7 +43,7 @@ def parts(seeds: Sequence[Seed], surveys: Sequence[Seed]) -> dict[str, str]:
         "unscored": ", ".join(f"`{name}`" for name in tables2.unscored(seed, EVERYWHERE)) or "none",
         "methods_table": tables2.methods_table(seed, SHOWN, RULE, EVERYWHERE, wide),
         "gap_table": tables.gap_table([seed], list(RULES), EVERYWHERE),
-        "data_table": tables.gap_table([seed], [RULE, *READING, "esm", "esm_vit"], EVERYWHERE, measured()),
+        "data_table": tables.gap_table([seed], [RULE, *READING, "esm", "esm_vit"], EVERYWHERE, HEALTHY_MEASURED),
         "family_table": family_table(seed, tuned),
         "tuned_table": tables.tuned_table([seed], tuned),
         "rounding_table": tables.rounding_table([seed]),
@@ -61,11 +61,6 @@ def parts(seeds: Sequence[Seed], surveys: Sequence[Seed]) -> dict[str, str]:
         **numbers(seed, [name for name in tuned if name in ELEMENTWISE]),
     }
     return {f"all_{name}": text for name, text in made.items()}
-
-
-def measured() -> list[str]:
-    """Healthy sets whose agents were all measured on their own answers."""
-    return [name for name in HEALTHY if name in MEASURED]
 
 
 def different(labels: Sequence[str], name: str) -> list[str]:

@@ -84,6 +84,7 @@ def domains_of_model(agent: str, *, all_of_them: bool) -> list[str]:
 
 MEASURED = tuple(name for name, agents in SETS.items() if set(agents) <= set(DOMAINS))
 """Sets whose agents were all measured on their own answers (grams.py)."""
+HEALTHY_MEASURED = tuple(name for name in HEALTHY if name in MEASURED)
 HAVE_UNOWNED = ("H3", "H4", "E3", "D2")
 """Sets for which the base was measured on what no agent was trained on, every token counting the same."""
 KEEPING = ("H3", "H4", "E3", "D2", "X3", "F3", "E5", "E2")
