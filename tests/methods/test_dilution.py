@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 DOCUMENT = Path(__file__).parents[2] / "docs" / "methods.md"
 AGENTS = ("code", "memory", "tool")
 WEIGHTS = {"code": 0.5, "memory": 2.0, "tool": 1.0}
-EVEN = dict.fromkeys(AGENTS, 1.0)
 SEED, DENSITY = 3, 0.4
 
 
@@ -303,8 +302,7 @@ def assert_multiplier(inputs: Path, tmp_path: Path, golden_recipe: Any, whole: A
 @pytest.mark.parametrize("name", ROWS)
 def test_a_unique_element_gets_what_the_table_says(assert_multiplier: Any, name: str) -> None:
     _, settings, expected = ROWS[name]
-    for weights in (EVEN, WEIGHTS):
-        assert_multiplier({"name": name, **settings}, expected, weights)
+    assert_multiplier({"name": name, **settings}, expected, WEIGHTS)
 
 
 def test_a_unique_element_gets_what_the_table_says_of_one_or_two_agents(stack_of: Any, merged: Any) -> None:

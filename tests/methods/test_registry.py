@@ -298,8 +298,6 @@ REQUIRED: dict[str, dict[str, Any]] = {
 }
 """Settings without which a method can't be used, or takes long."""
 
-RULED = {"della", "model_stock", "nearswap", "breadcrumbs_ties"}
-"""The contract under rules and weights holds what it holds without; so it is enough for these."""
 VARIANTS = {"breadcrumbs", "della_linear", "multislerp", "sce", "slerp"}
 """Others keep it that differ from them in a setting, in what they wrap, or in the number before a task vector."""
 KNOWN = [{"name": name, **REQUIRED.get(name, {})} for name in sorted(known_methods())]
@@ -326,8 +324,9 @@ def in_words(settings: dict[str, Any]) -> str:
     return " ".join(str(value) for value in settings.values())
 
 
-@pytest.mark.parametrize("settings", [*(s for s in KNOWN if s["name"] not in RULED | VARIANTS), *VARIED], ids=in_words)
-def test_every_known_method_keeps_the_contract(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [{"name": "wudi_auto"}, *VARIED], ids=in_words)
+def test_methods_keep_the_contract(settings: dict[str, Any]) -> None:
+    """Under rules and weights it holds, of every method, what it holds without; so a few are enough here."""
     assert_contract(resolve_method(settings), agents=FEW.get(settings["name"], 3))
 
 

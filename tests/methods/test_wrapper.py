@@ -171,7 +171,10 @@ SAME |= {"breadcrumbs_ties", "della_linear", "slerp", "multislerp", "model_stock
 INNER = sorted(known_methods().keys() - SETTINGS.keys() - FEW - SAME)
 ALIKE = {"ram", "ram_plus_soft", "task_arithmetic", "wudi_auto"}
 """Others of their class but for a setting are tried within more than one wrapper."""
-NESTED = [(nesting, inner) for nesting in NESTINGS for inner in INNER if " " not in nesting or inner not in ALIKE]
+DEEP = sorted(set(INNER) - ALIKE)
+NESTED = [(nesting, inner) for nesting in NESTINGS[:2] for inner in INNER]
+NESTED += [(nesting, inner) for i, nesting in enumerate(NESTINGS[2:]) for inner in DEEP[i % 6 :: 6]]
+"""Within one wrapper all; within more every method once, every sixth in turn."""
 NESTED += [
     (nesting, inner)
     for nesting in ("svc", "svc calibrate", "calibrate svc", "svc dare", "dare svc")

@@ -56,6 +56,7 @@ class Buffers:
         """
         nbytes = elements * DTYPES[dtype].itemsize
         if number not in self._held or self._held[number].size < nbytes + phase:
+            self._held.pop(number, None)  # before there is another
             self._held[number] = aligned_empty(nbytes + PAGE)
         return self._held[number][phase : phase + nbytes].view(DTYPES[dtype])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,7 @@ def header_bytes(fd: int, path: Path) -> bytes:
     return bytes(raw)
 
 
+@lru_cache(maxsize=4)  # a file is asked what kind of source it is before it is opened as one
 def parsed(raw: bytes, size: int | None, path: Path) -> Header:
     """What the first bytes of a file say.
 

@@ -22,6 +22,7 @@ Buffer = memoryview | bytearray | bytes | Array
 MOST_PER_CALL = 0x7FFFF000  # bytes; Linux moves at most 2,147,479,552 in one call, macOS refuses 2^31
 COPIED_PER_CALL = 1 << 24  # bytes; os.pread returns a copy, so keep it small
 PAGE = max(4096, mmap.PAGESIZE)  # bytes; 64 KiB on some ARM servers, where two ways must not meet in one page
+HUGE = 1 << 22  # bytes, from which on a buffer asks for huge pages, as numpy does
 
 
 class ShortRead(EOFError):
@@ -230,7 +231,12 @@ def lock_folder(path: Path) -> int | None:
 
 
 def aligned_empty(nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """An uninitialised buffer, uint8 [nbytes], that starts at a page boundary."""
-    raw = np.empty(nbytes + PAGE, dtype=np.uint8)
-    skip = -raw.ctypes.data % PAGE
-    return raw[skip : skip + nbytes]
+    """A zeroed buffer, uint8 [nbytes], that starts at a page boundary; the system has its memory back when it goes.
+
+    (The allocator would keep a large array's: it takes what was freed once for what is often wanted.)
+    """
+    pages = mmap.mmap(-1, max(nbytes, 1))
+    if nbytes >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, np.uint8, nbytes)

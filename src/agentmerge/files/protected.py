@@ -33,7 +33,10 @@ class Protected:
             path: as it is read.
             what: it is, for messages: "the source of agent 'x'".
         """
-        for stop in stops(path):
+        self._add(stops(path), what)
+
+    def _add(self, found: list[Path], what: str) -> None:
+        for stop in found:
             self._stops.setdefault(stop, what)
 
     def add_folder(self, path: Path, what: str, *, whole: bool = True) -> None:
@@ -44,8 +47,9 @@ class Protected:
             what: it is, for messages.
             whole: False where only the entries of the folder itself are read.
         """
-        self.add_file(path, what)
-        real = stops(path)[-1]
+        found = stops(path)
+        self._add(found, what)
+        real = found[-1]
         self._folders.setdefault(real, what)
         self._folders.setdefault(_id(real) or real, what)
         for entry, state in _inside(path, deep=whole):
