@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ml_dtypes
@@ -17,7 +19,6 @@ from agentmerge.files.positional import ShortRead, read_into, write_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -183,6 +184,20 @@ def test_aligned_buffers_start_at_a_page(nbytes: int) -> None:
     buffer = positional.aligned_empty(nbytes)
     assert (buffer.nbytes, buffer.dtype) == (nbytes, np.dtype(np.uint8))
     assert buffer.ctypes.data % 4096 == 0 or nbytes == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell what memory is held")
+def test_the_memory_of_a_buffer_that_goes_is_the_systems_again() -> None:
+    def held() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    size, before = 1 << 24, held()
+    for _ in range(2):  # an allocator keeps the second one's, having learned from the first
+        buffer = positional.aligned_empty(size)
+        buffer[:] = 1
+        assert held() > before + size // 2
+        del buffer
+        assert held() < before + size // 2
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])

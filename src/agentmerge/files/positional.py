@@ -235,7 +235,7 @@ def aligned_empty(nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
     (The allocator would keep a large array's: it takes what was freed once for what is often wanted.)
     """
-    pages = mmap.mmap(-1, max(nbytes, 1))
+    pages = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if nbytes >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them
             pages.madvise(mmap.MADV_HUGEPAGE)
