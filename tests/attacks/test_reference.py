@@ -27,7 +27,7 @@ LARGE = (1e7, -3e6, 65504.0, 1e18, -1e30)
 LARGEST = (3.3e38, -3.3e38)
 """Whose differences overflow; an intermediate result of another rounding may or may not."""
 NAMES = ("model.layers.0.w", "model.layers.1.w", "model.norm.weight")
-ROUNDS = int(os.environ.get("AGENTMERGE_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("AGENTMERGE_ROUNDS", "3"))
 """Merges per method."""
 METHODS: tuple[dict[str, Any], ...] = (
     {"name": "ram"},

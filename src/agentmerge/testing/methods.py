@@ -191,9 +191,7 @@ def _assert_like_base(merged: Mapping[str, Array], base: Mapping[str, Array]) ->
 
 
 def _assert_same_however_run(trial: _Trial, merged: Mapping[str, Array]) -> None:
-    for block_size, workers in ((4096, 1), (4096, 4), (1_000_000, 2)):
-        found = trial.run("again", run={"block_size": block_size, "workers": workers})
-        assert_same_tensors(found, merged, f"block_size {block_size}, workers {workers}")
-    for shard_size in (1, 20_000):
-        found = trial.run("shards", output={"shard_size": shard_size})
-        assert_same_tensors(found, merged, f"shard_size {shard_size}")
+    for block_size, workers, shard_size in ((4096, 1, 20_000), (4096, 4, 1), (1_000_000, 2, 1_000_000)):
+        run, output = {"block_size": block_size, "workers": workers}, {"shard_size": shard_size}
+        found = trial.run("again", run=run, output=output)
+        assert_same_tensors(found, merged, f"block_size {block_size}, workers {workers}, shard_size {shard_size}")
