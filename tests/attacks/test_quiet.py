@@ -90,6 +90,7 @@ def test_no_method_and_no_report_warns(tmp_path: Path, name: str) -> None:
             page(merge(wanted, tmp_path / f"out{number}", full=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["an agent that changed nothing", "all zero"])
 def test_the_command_line_says_nothing_on_stderr(tmp_path: Path, name: str) -> None:
     sources = recipe(tmp_path, *SETS[name])

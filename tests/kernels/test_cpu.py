@@ -334,6 +334,7 @@ def test_importing_the_method_does_not_import_numba() -> None:
     assert _run("import sys, agentmerge.methods.ram; print('numba' in sys.modules)").strip() == "False"
 
 
+@pytest.mark.slow
 def test_the_kernels_work_where_no_cache_can_be_written(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no folder")
@@ -346,6 +347,7 @@ def test_the_kernels_work_where_no_cache_can_be_written(tmp_path: Path) -> None:
     assert _run("from agentmerge.kernels import cpu; cpu.load('restore')", NUMBA_CACHE_DIR=str(blocked / "x")) == ""
 
 
+@pytest.mark.slow
 def test_a_second_process_loads_every_loop_from_the_cache(tmp_path: Path) -> None:
     """The template's copies too: two formulas, and the loop that reads, whose file lies elsewhere."""
     program = (

@@ -88,6 +88,7 @@ def test_with_equal_norms_and_cosines_the_closed_form_comes_out(agents: int, cos
     np.testing.assert_allclose(cosines(left(gram, found)), np.eye(agents), rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agents", "alpha"), list(product((2, 3, 4), (0.02, 0.5, 1.0))))
 def test_a_search_without_gradients_finds_nothing_better_around_it(agents: int, alpha: float) -> None:
     gram = made_up(agents)
