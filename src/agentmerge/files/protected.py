@@ -25,6 +25,9 @@ class Protected:
     def __init__(self) -> None:
         self._stops: dict[Path, str] = {}
         self._folders: dict[Path | Id, str] = {}
+        self._plain: set[Path] = set()
+        """What was looked at and is no link: files of one folder share the way to it."""
+        self._walked: set[tuple[Path, bool]] = set()
 
     def add_file(self, path: Path, what: str) -> None:
         """Protect a file and the links that lead to it.
@@ -33,10 +36,10 @@ class Protected:
             path: as it is read.
             what: it is, for messages: "the source of agent 'x'".
         """
-        self._add(stops(path), what)
+        self._add(self._way(path), what)
 
-    def _add(self, found: list[Path], what: str) -> None:
-        for stop in found:
+    def _add(self, way: list[Path], what: str) -> None:
+        for stop in way:
             self._stops.setdefault(stop, what)
 
     def add_folder(self, path: Path, what: str, *, whole: bool = True) -> None:
@@ -47,9 +50,12 @@ class Protected:
             what: it is, for messages.
             whole: False where only the entries of the folder itself are read.
         """
-        found = stops(path)
-        self._add(found, what)
-        real = found[-1]
+        if (path, whole) in self._walked:
+            return
+        self._walked.add((path, whole))
+        way = self._way(path)
+        self._add(way, what)
+        real = way[-1]
         self._folders.setdefault(real, what)
         self._folders.setdefault(_id(real) or real, what)
         for entry, state in _inside(path, deep=whole):
@@ -73,7 +79,7 @@ class Protected:
 
     def refuse_file(self, path: Path) -> None:
         """Raise OutputError where a file that will be replaced is one that is read, or leads to one."""
-        for stop in stops(path):
+        for stop in self._way(path):
             known = [found for found in self._stops if found == stop or _id(found) == _id(stop) is not None]
             held = self._held(stop) if os.path.lexists(stop) else None
             what = self._stops[known[0]] if known else held[1] if held else None
@@ -104,21 +110,28 @@ class Protected:
                 return folder, what
         return None
 
+    def _way(self, path: Path) -> list[Path]:
+        """Every link on the way to a path, each where it really lies, and then what the path leads to."""
+        found: list[Path] = []
+        at, left = Path("/"), list(reversed(path.absolute().parts))
+        while left:
+            step = at / left.pop()  # of an absolute part that part alone
+            if step.name == "..":
+                at = at.parent
+            elif len(found) < MOST_LINKS and self._is_link(step):
+                found.append(step)
+                left.extend(reversed(step.readlink().parts))
+            else:
+                at = step
+        return [*found, at]
 
-def stops(path: Path) -> list[Path]:
-    """Every link on the way to a path, each where it really lies, and then what the path leads to."""
-    found: list[Path] = []
-    at, left = Path("/"), list(reversed(path.absolute().parts))
-    while left:
-        step = at / left.pop()  # of an absolute part that part alone
-        if step.name == "..":
-            at = at.parent
-        elif step.is_symlink() and len(found) < MOST_LINKS:
-            found.append(step)
-            left.extend(reversed(step.readlink().parts))
-        else:
-            at = step
-    return [*found, at]
+    def _is_link(self, path: Path) -> bool:
+        if path in self._plain:
+            return False
+        if path.is_symlink():
+            return True
+        self._plain.add(path)
+        return False
 
 
 def _inside(folder: Path, *, deep: bool) -> Iterator[tuple[Path, os.stat_result]]:
