@@ -25,6 +25,7 @@ from agentmerge.values import format_flop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from agentmerge.errors import Note
 
@@ -144,6 +145,15 @@ def resumable() -> Iterator[None]:
         said, code = (str(stop), stop.code) if isinstance(stop, Stopped) else ("Interrupted", 130)
         typer.echo(f"{said}; the same command resumes.", err=True)
         raise typer.Exit(code) from None
+
+
+def written(file: Path) -> tuple[int, int] | None:
+    """What tells a file from one that is written later in its place; None where there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def say(result: Any, *, as_json: bool = False, quiet: bool = False) -> None:

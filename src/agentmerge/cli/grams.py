@@ -10,6 +10,7 @@ import typer
 from agentmerge.cli.measured import tell
 from agentmerge.cli.options import Json, Overwrite, Quiet, takes_settings
 from agentmerge.importance.grams import GramOptions, measure_grams
+from agentmerge.importance.record import GRAMS
 
 if TYPE_CHECKING:
     from agentmerge.importance.record import GramRecord
@@ -37,9 +38,10 @@ def grams(
     A killed run resumes when the same command is run again.
     """
     tell(
-        lambda bar: measure_grams(model, data, out, wanted, overwrite=overwrite, watch=bar),
+        lambda bar: measure_grams(model, data, out, wanted, overwrite=overwrite, again=True, watch=bar),
         lambda record: summary(record, out),
         f"The Gram matrices are complete in {out}",
+        last=out / GRAMS,
         json=json,
         quiet=quiet,
     )

@@ -10,6 +10,7 @@ import typer
 from agentmerge.cli.measured import Model, Rollouts, tell
 from agentmerge.cli.options import Json, Overwrite, Quiet, takes_settings
 from agentmerge.importance.prepare import Options
+from agentmerge.importance.record import RECORD
 from agentmerge.importance.run import measure
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ def importance(
     A killed run resumes when the same command is run again.
     """
     tell(
-        lambda bar: measure(model, data, out, wanted, overwrite=overwrite, watch=bar),
+        lambda bar: measure(model, data, out, wanted, overwrite=overwrite, again=True, watch=bar),
         lambda record: summary(record, out),
         f"The importance is complete in {out}",
+        last=out / RECORD,
         json=json,
         quiet=quiet,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -15,7 +14,7 @@ from agentmerge.alike.measured import measured_on
 from agentmerge.errors import DataError, Note, SourceError, shortened
 from agentmerge.files.layout import INDEX, index_json, plan_layout
 from agentmerge.files.writer import Writer
-from agentmerge.importance.prepare import Options, measured
+from agentmerge.importance.prepare import Options, digest, measured
 from agentmerge.importance.record import GRAM_FORMULAS, GRAMS, GramFacts, GramRecord
 from agentmerge.importance.run import SHARD_SIZE
 from agentmerge.importance.store import Progress, SumStore
@@ -61,6 +60,7 @@ def measure_grams(
     options: GramOptions,
     *,
     overwrite: bool = False,
+    again: bool = False,
     watch: Watch | None = None,
 ) -> GramRecord:
     """Write the Gram matrices of the inputs of a model's linear layers.
@@ -78,16 +78,19 @@ def measure_grams(
         out: appears when it is whole: safetensors by the names of the model's weights, and grams.json.
         options: what to measure and how.
         overwrite: replace what is at `out` at the end, and start over where unfinished work is of another input.
+        again: where `out` is what an earlier call with this model, data and options finished, give its record.
         watch: told of the progress, in tokens.
 
     Raises:
         MergeError: whatever is wrong with the inputs, the settings or the disk.
     """
-    return measured(_Job, model, data, out, options, overwrite=overwrite, watch=watch)
+    return measured(_Job, model, data, out, options, overwrite=overwrite, again=again, watch=watch)
 
 
 class _Job:
     """One measurement with everything it depends on."""
+
+    record = GramRecord
 
     def __init__(self, work: Prepared, options: GramOptions) -> None:
         self.work, self.options = work, options
@@ -110,16 +113,16 @@ class _Job:
         """What the sums are divided by."""
         return self.work.corpus.tokens if self.options.per == "token" else len(self.work.corpus.examples)
 
-    @property
-    def identity(self) -> dict[str, Any]:
+    @staticmethod
+    def identity(work: Prepared, options: GramOptions) -> dict[str, Any]:
         """What the result depends on."""
-        options = {"linear": self.options.linear, "stored": self.options.stored, "per": self.options.per}
-        return {"grams_of": self.work.model.files, **self.work.identity(self.options), **options}
+        own = {"linear": options.linear, "stored": options.stored, "per": options.per}
+        return {"grams_of": work.model.files, **work.identity(options), **own}
 
     def run(self, out: Path, overwrite: bool, watch: Watch | None) -> GramRecord:
         """Resume or begin, and finish."""
-        identity = self.identity
-        work = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        identity = self.identity(self.work, self.options)
+        work = digest(identity)
         with Writer(out, self.layout, identity, overwrite=overwrite) as writer:
             done = {name for entry in writer.entries for name in entry["grams"]}
             left = list(self._rounds([layer for layer in self.layers if layer.weights[0] not in done]))
@@ -138,7 +141,7 @@ class _Job:
                 writer.commit([{"grams": [layer.weights[0] for layer in layers]}])
                 store.drop()
             self.work.source.identity.restat()
-            record, index = self._record(), index_json(self.layout)
+            record, index = self._record(work), index_json(self.layout)
             writer.finish({GRAMS: record.dump(), **({INDEX: index} if index is not None else {})})
         return record
 
@@ -181,11 +184,12 @@ class _Job:
         dtype = {"float64": "F64", "float32": "F32"}[self.options.stored]
         return TensorSpec(layer.weights[0], dtype, (layer.size, layer.size))
 
-    def _record(self) -> GramRecord:
+    def _record(self, identity: str) -> GramRecord:
         facts = [
             GramFacts(name=layer.weights[0], inputs=layer.size, shared=list(layer.weights[1:])) for layer in self.layers
         ]
         return GramRecord(
+            identity=identity,
             formula=GRAM_FORMULAS[self.options.per],
             model=self.work.model,
             data=self.work.data,

@@ -18,7 +18,7 @@ from agentmerge.files.protected import Protected
 from agentmerge.files.staging import Staging
 from agentmerge.frozen import Frozen
 from agentmerge.importance.data import in_turn, read_examples, sha256_of
-from agentmerge.importance.record import DataFacts, ModelFacts, Settings
+from agentmerge.importance.record import DataFacts, Measured, ModelFacts, Settings
 from agentmerge.importance.tokens import encode
 from agentmerge.machine import how_to_install
 from agentmerge.sources.beside import has_tokenizer, read_config
@@ -26,7 +26,7 @@ from agentmerge.sources.opening import opened
 from agentmerge.tensors import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
     from pathlib import Path
     from types import ModuleType
 
@@ -82,6 +82,8 @@ class Options(Asked):
 
 
 Given = TypeVar("Given", bound=Options)
+G_contra = TypeVar("G_contra", bound=Options, contravariant=True)
+R = TypeVar("R", bound=Measured)
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -134,21 +136,57 @@ class Job(Protocol[R_co]):
         """Resume or begin, and finish."""
 
 
+class JobType(Protocol[G_contra, R]):
+    """A class of jobs."""
+
+    record: type[R]
+
+    def __call__(self, work: Prepared, options: G_contra) -> Job[R]:
+        """One of them, for which the model is loaded."""
+
+    @staticmethod
+    def identity(work: Prepared, options: G_contra) -> dict[str, Any]:
+        """What the result depends on."""
+
+
 def measured(
-    job: Callable[[Prepared, Given], Job[R_co]],
+    job: JobType[Given, R],
     model: str | Path,
     data: Path,
     out: Path,
     options: Given,
     *,
     overwrite: bool,
+    again: bool,
     watch: Watch | None,
-) -> R_co:
+) -> R:
     """Open a model, make a job of it and run it; see `measure` and `measure_grams`, which say what each argument is."""
     with opened(None, str(model)) as source:
-        made = job(prepared(source, data, out, options, overwrite=overwrite), options)
+        kept = again and not overwrite and (out / job.record.FILE).is_file()
+        work = prepared(source, data, out, options, overwrite=overwrite or kept)
+        if kept:
+            if (found := _finished(out, job.record, digest(job.identity(work, options)))) is not None:
+                return found
+            Staging(out, overwrite=False)
+        made = job(work, options)
         source.identity.restat()
         return made.run(out, overwrite, watch)
+
+
+def digest(identity: Mapping[str, Any]) -> str:
+    """SHA-256 of what a result depends on."""
+    return sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
+def _finished(out: Path, record: type[R], identity: str) -> R | None:
+    """What lies in a folder, where that is this measurement and nothing of it was changed since; else None."""
+    try:
+        found, written = record.load(out), (out / record.FILE).stat().st_mtime_ns
+        with opened(None, str(out)) as result:
+            untouched = all(file.mtime_ns <= written for file in result.identity.files)
+    except (OSError, ValidationError, MergeError):
+        return None
+    return found if untouched and found.identity == identity else None
 
 
 def prepared(source: Source, data: Path, out: Path, options: Options, *, overwrite: bool) -> Prepared:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agentmerge.frozen import Frozen, Record
 
@@ -76,13 +76,36 @@ class GramFacts(Frozen):
     """Other weights that have the same inputs, and so this matrix."""
 
 
-class GramRecord(Record):
-    """The Gram matrices of one model."""
+class Measured(Record):
+    """What a measurement writes last, beside its numbers."""
 
-    formula: str = GRAM_FORMULAS["token"]
+    FILE: ClassVar[str]
+    """Its name."""
+
+    identity: str = ""
+    """SHA-256 of all that the result depends on; none of a record of an earlier version."""
     model: ModelFacts
     data: DataFacts
     settings: Settings
+    versions: dict[str, str]
+    warnings: list[str]
+
+    def dump(self) -> bytes:
+        """The file's content."""
+        return (self.model_dump_json(indent=2) + "\n").encode()
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read it back from its folder."""
+        return cls.model_validate_json((folder / cls.FILE).read_bytes())
+
+
+class GramRecord(Measured):
+    """The Gram matrices of one model: grams.json."""
+
+    FILE: ClassVar[str] = GRAMS
+
+    formula: str = GRAM_FORMULAS["token"]
     stored: str
     """float64 or float32: of the products, of their sums and of the files."""
     per: str = "token"
@@ -92,37 +115,14 @@ class GramRecord(Record):
     grams: list[GramFacts]
     left_out: list[str]
     """Weights that the globs of linear layers fit, but that no layer of the model takes its inputs by."""
-    versions: dict[str, str]
-    warnings: list[str]
-
-    def dump(self) -> bytes:
-        """The file's content."""
-        return (self.model_dump_json(indent=2) + "\n").encode()
-
-    @classmethod
-    def load(cls, folder: Path) -> GramRecord:
-        """Read OUT/grams.json back."""
-        return cls.model_validate_json((folder / GRAMS).read_bytes())
 
 
-class ImportanceRecord(Record):
-    """One importance checkpoint."""
+class ImportanceRecord(Measured):
+    """One importance checkpoint: importance.json."""
+
+    FILE: ClassVar[str] = RECORD
 
     formula: str = FORMULA
-    model: ModelFacts
-    data: DataFacts
-    settings: Settings
     tensors: TensorFacts
     log_likelihood: float
     """Mean over the response tokens; far below 0 means data that are not this agent's own, or another template."""
-    versions: dict[str, str]
-    warnings: list[str]
-
-    def dump(self) -> bytes:
-        """The file's content."""
-        return (self.model_dump_json(indent=2) + "\n").encode()
-
-    @classmethod
-    def load(cls, folder: Path) -> ImportanceRecord:
-        """Read OUT/importance.json back."""
-        return cls.model_validate_json((folder / RECORD).read_bytes())

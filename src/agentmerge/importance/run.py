@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,7 @@ from agentmerge.errors import DataError, Note
 from agentmerge.files.layout import INDEX, Layout, index_json, plan_layout
 from agentmerge.files.writer import Writer
 from agentmerge.importance.names import match
-from agentmerge.importance.prepare import measured
+from agentmerge.importance.prepare import digest, measured
 from agentmerge.importance.record import RECORD, ImportanceRecord, TensorFacts
 from agentmerge.importance.store import Progress, SumStore, write_means
 
@@ -29,7 +27,14 @@ SHARD_SIZE = 5_000_000_000
 
 
 def measure(
-    model: str | Path, data: Path, out: Path, options: Options, *, overwrite: bool = False, watch: Watch | None = None
+    model: str | Path,
+    data: Path,
+    out: Path,
+    options: Options,
+    *,
+    overwrite: bool = False,
+    again: bool = False,
+    watch: Watch | None = None,
 ) -> ImportanceRecord:
     """Write the diagonal empirical Fisher of an agent on its own prompts and responses.
 
@@ -43,16 +48,19 @@ def measure(
         out: appears when it is whole: float32 safetensors in the names and shapes of the model, and importance.json.
         options: what to measure and how.
         overwrite: replace what is at `out` at the end, and start over where unfinished work is of another input.
+        again: where `out` is what an earlier call with this model, data and options finished, give its record.
         watch: told of the progress, in tokens.
 
     Raises:
         MergeError: whatever is wrong with the inputs, the settings or the disk.
     """
-    return measured(_Job, model, data, out, options, overwrite=overwrite, watch=watch)
+    return measured(_Job, model, data, out, options, overwrite=overwrite, again=again, watch=watch)
 
 
 class _Job:
     """One measurement with everything it depends on."""
+
+    record = ImportanceRecord
 
     def __init__(self, work: Prepared, options: Options) -> None:
         self.work, self.options, self.source = work, options, work.source
@@ -60,15 +68,15 @@ class _Job:
         self.match: Match = match(work.source.specs, self.fisher.names(), work.source.text)
         self.layout: Layout = plan_layout(self.match.specs, SHARD_SIZE, measured_on(work.source.weights))
 
-    @property
-    def identity(self) -> dict[str, Any]:
+    @staticmethod
+    def identity(work: Prepared, options: Options) -> dict[str, Any]:
         """What the result depends on."""
-        return {"importance_of": self.work.model.files, **self.work.identity(self.options)}
+        return {"importance_of": work.model.files, **work.identity(options)}
 
     def run(self, out: Path, overwrite: bool, watch: Watch | None) -> ImportanceRecord:
         """Resume or begin, and finish."""
-        identity = self.identity
-        work = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        identity = self.identity(self.work, self.options)
+        work = digest(identity)
         with Writer(out, self.layout, identity, overwrite=overwrite) as writer:
             store = SumStore(writer.folder, self.fisher.specs, work)
             try:
@@ -79,7 +87,7 @@ class _Job:
                 raise
             self.source.identity.restat()
             zero = write_means(writer, self.layout, self.fisher.stored_sums(), len(self.work.corpus.examples))
-            record = self._record(zero, likelihood)
+            record = self._record(work, zero, likelihood)
             index = index_json(self.layout)
             writer.finish({RECORD: record.dump(), **({INDEX: index} if index is not None else {})})
         return record
@@ -108,8 +116,9 @@ class _Job:
         self.fisher.restore(sums)
         return done
 
-    def _record(self, zero: list[str], likelihood: float) -> ImportanceRecord:
+    def _record(self, identity: str, zero: list[str], likelihood: float) -> ImportanceRecord:
         return ImportanceRecord(
+            identity=identity,
             model=self.work.model,
             data=self.work.data,
             settings=self.work.settings,
