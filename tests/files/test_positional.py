@@ -186,6 +186,11 @@ def test_aligned_buffers_start_at_a_page(nbytes: int) -> None:
     assert buffer.ctypes.data % 4096 == 0 or nbytes == 0
 
 
+def test_a_buffer_that_is_too_large_is_a_lack_of_memory_and_no_fault_of_a_file() -> None:
+    with pytest.raises(MemoryError, match="4,611,686,018,427,387,904 bytes"):
+        positional.aligned_empty(1 << 62)
+
+
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell what memory is held")
 def test_the_memory_of_a_buffer_that_goes_is_the_systems_again() -> None:
     def held() -> int:

@@ -234,8 +234,14 @@ def aligned_empty(nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     """A zeroed buffer, uint8 [nbytes], that starts at a page boundary; the system has its memory back when it goes.
 
     (The allocator would keep a large array's: it takes what was freed once for what is often wanted.)
+
+    Raises:
+        MemoryError: there is not so much.
     """
-    pages = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        pages = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{nbytes:,} bytes: {error.strerror}") from error
     if nbytes >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them
             pages.madvise(mmap.MADV_HUGEPAGE)

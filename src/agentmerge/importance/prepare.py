@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from agentmerge._version import __version__
 from agentmerge.errors import MergeError, Note, RecipeError, SourceError, Where, did_you_mean, problems_of
 from agentmerge.files.destination import Destination
+from agentmerge.files.paths import expanded
 from agentmerge.files.protected import Protected
 from agentmerge.files.staging import Staging
 from agentmerge.frozen import Frozen
@@ -161,6 +162,7 @@ def measured(
     watch: Watch | None,
 ) -> R:
     """Open a model, make a job of it and run it; see `measure` and `measure_grams`, which say what each argument is."""
+    data, out = expanded(data), expanded(out)
     with opened(None, str(model)) as source:
         kept = again and not overwrite and (out / job.record.FILE).is_file()
         work = prepared(source, data, out, options, overwrite=overwrite or kept)
