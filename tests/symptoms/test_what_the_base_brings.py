@@ -161,7 +161,7 @@ def test_a_setting_of_an_unexpected_kind_never_ends_in_a_traceback(case: Case, k
         pair(case, tokenizer(words(16)), tokenizer(words(16)), **{f"{who}_config": {key: value}})
         if case.check(inputs=inputs).ok and value in (["x"], "x", ODD[7]):
             case.merge(inputs=inputs)
-    case.check()
+        case.check()
 
 
 BESIDE = {

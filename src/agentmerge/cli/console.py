@@ -24,7 +24,7 @@ from agentmerge.cli.sizes import format_size
 from agentmerge.values import format_flop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from agentmerge.errors import Note
@@ -147,8 +147,13 @@ def resumable() -> Iterator[None]:
         raise typer.Exit(code) from None
 
 
-def written(file: Path) -> tuple[int, int] | None:
-    """What tells a file from one that is written later in its place; None where there is none."""
+def untouched(file: Path) -> Callable[[], bool]:
+    """What tells, when it is called, whether a file that is there now is still that one; False where there is none."""
+    before = _written(file)
+    return lambda: before is not None and before == _written(file)
+
+
+def _written(file: Path) -> tuple[int, int] | None:
     try:
         found = file.stat()
     except OSError:

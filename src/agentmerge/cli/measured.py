@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from agentmerge.cli.console import Bar, resumable, say, tell_warnings, written
+from agentmerge.cli.console import Bar, resumable, say, tell_warnings, untouched
 from agentmerge.cli.process import printing
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ def tell(
         quiet: print nothing but errors.
         resumes: whether the same command goes on where a signal ended it.
     """
-    before = last and written(last)
+    stays = last and untouched(last)
     with resumable() if resumes else nullcontext(), Bar(quiet) as bar:
         record: Any = measure(bar)
     with printing(complete):
         tell_warnings(record.warnings, quiet)
-        if last is not None and before is not None and before == written(last) and not json:
+        if last and stays and stays() and not json:
             say(ALREADY.format(last.parent), quiet=quiet)
         else:
             say(record if json else shown(record), as_json=json, quiet=quiet)

@@ -10,7 +10,7 @@ import typer
 
 import agentmerge
 from agentmerge.api import swept
-from agentmerge.cli.console import Bar, resumable, say, tell_warnings, written
+from agentmerge.cli.console import Bar, resumable, say, tell_warnings, untouched
 from agentmerge.cli.options import Json, Public, Quiet, takes_recipe
 from agentmerge.cli.patches import Goal, Patches, takes_goal
 from agentmerge.cli.process import printing
@@ -69,7 +69,7 @@ def merge(
     if dry_run:
         _say_plans(recipe, fields, patches, json=json, quiet=quiet)
         return
-    before = written(out / RECORD)
+    stays = untouched(out / RECORD)
     with resumable(), Bar(quiet) as bar:
         if fields:
             records = agentmerge.sweep_all(recipe, fields, out, overwrite=goal.overwrite, full=report, watch=bar)
@@ -87,8 +87,7 @@ def merge(
         elif packed and json:
             say({"merge": records[""], **packed}, as_json=True, quiet=quiet)
         else:
-            done = patches.stays and before is not None and before == written(out / RECORD)
-            text = ALREADY.format(out) if done else merge_summary(records[""], patches.place)
+            text = ALREADY.format(out) if patches.stays and stays() else merge_summary(records[""], patches.place)
             say(records[""] if json else text, as_json=json, quiet=quiet)
             for line in patches.summary(packed):
                 say(line, quiet=quiet)

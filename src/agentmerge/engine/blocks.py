@@ -12,7 +12,8 @@ from agentmerge.alike.grams import no_gram
 from agentmerge.alike.storage import restored
 from agentmerge.engine.onto import put_onto
 from agentmerge.errors import DataError
-from agentmerge.files.positional import PAGE, aligned_empty
+from agentmerge.files.positional import PAGE
+from agentmerge.files.scratch import Rooms
 from agentmerge.kernels import Kernel, formulas
 from agentmerge.kernels.arguments import WIDTH
 from agentmerge.methods.kernel import parts_of, run, sees_whole
@@ -43,7 +44,7 @@ class Buffers:
     """The memory of one worker, one buffer per row of a stack and one for the output, made once and used again."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Array] = {}
+        self._rooms = Rooms()
 
     def take(self, number: int, dtype: str, elements: int, phase: int = 0) -> Array:
         """An uninitialised array [elements] in a buffer; what it held before is gone.
@@ -55,10 +56,7 @@ class Buffers:
             phase: bytes by which it starts behind a page boundary, a multiple of the item size.
         """
         nbytes = elements * DTYPES[dtype].itemsize
-        if number not in self._held or self._held[number].size < nbytes + phase:
-            self._held.pop(number, None)  # before there is another
-            self._held[number] = aligned_empty(nbytes + PAGE)
-        return self._held[number][phase : phase + nbytes].view(DTYPES[dtype])
+        return self._rooms.take(number, nbytes + PAGE)[phase : phase + nbytes].view(DTYPES[dtype])
 
 
 def read_rows(
